@@ -149,4 +149,10 @@ def _wanted(
         raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --resume RUN.")
     card = cards.load(task)
     one = options.precision_of(card, precision)
-    return searching.Search(records.path(out, card.name, one), card.name, one, search.settings(models))
+    return searching.Search(
+        records.path(out, card.name, one),
+        card.name,
+        one,
+        search.settings(models),
+        card="" if card.source == card.name else card.source,
+    )

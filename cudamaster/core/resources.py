@@ -17,6 +17,7 @@ import platformdirs
 from cudamaster.core.errors import DeviceError, UsageError
 
 CACHE = "CUDAMASTER_CACHE"
+DATA = "CUDAMASTER_DATA"
 TASKS = "CUDAMASTER_TASKS"
 _NOT_IN_PATHS = '\n\r"\\$`'  # nvcc hands its paths to a shell
 
@@ -34,24 +35,54 @@ def bench() -> Path:
     return root() / "bench"
 
 
-def own_tasks() -> Path | None:
-    """A user's own tasks, in a folder laid out as bench/: $CUDAMASTER_TASKS. None where it is not set.
+def task_folders() -> tuple[Path, ...]:
+    """Folders of a user's own tasks, each laid out as bench/, in the order in which they are named; none twice.
 
-    Raises as `task_folder`.
+    First those that $CUDAMASTER_TASKS names, with a colon between them, then `user_tasks` itself and the folders in it,
+    as far as they hold tasks. Raises as `task_folder` for one that is named and is none.
     """
-    chosen = os.environ.get(TASKS)
-    return task_folder(Path(os.path.expanduser(chosen))) if chosen else None  # noqa: PTH111
+    named = [task_folder(place) for place in os.environ.get(TASKS, "").split(":") if place]
+    return tuple({folder.resolve(): folder for folder in reversed((*named, *_folders_in(user_tasks())))}.values())[::-1]
 
 
-def task_folder(place: Path) -> Path:
+def user_tasks() -> Path:
+    """Where a user's own tasks lie if no other place is named. May not exist.
+
+    It is tasks/ in $CUDAMASTER_DATA, else in the user's data folder.
+    """
+    chosen = os.environ.get(DATA)
+    try:
+        folder = Path(os.path.expanduser(chosen) if chosen else platformdirs.user_data_dir("cudamaster"))  # noqa: PTH111
+    except RuntimeError as error:
+        raise DeviceError("This user's home folder is unknown.", f"Set HOME, or {DATA}.") from error
+    return folder.absolute() / "tasks"
+
+
+def task_folder(place: str | Path) -> Path:
     """The absolute path of a folder of tasks. Raises UsageError for what is none, or cannot be named to compilers."""
-    place = place.absolute()
+    absolute = Path(os.path.expanduser(place)).absolute()  # noqa: PTH111
     fix = f"Name a folder with tasks/, fp32/, bf16/ and reference/, or unset {TASKS} where that is what names it."
-    if (why := _why_no_place(place)) is not None:
-        raise UsageError(f"The tasks in {place} cannot be used: {why}.", fix)
-    if not (place / "tasks").is_dir():
-        raise UsageError(f"There are no tasks in {place}: it has no folder tasks/.", fix)
-    return place
+    if (why := _why_no_place(absolute)) is not None:
+        raise UsageError(f"The tasks in {absolute} cannot be used: {why}.", fix)
+    if not _has_tasks(absolute):
+        raise UsageError(f"There are no tasks in {absolute}: it has no folder tasks/.", fix)
+    return absolute
+
+
+def _folders_in(place: Path) -> list[Path]:
+    """The place if it is a folder of tasks, and those directly in it that are."""
+    try:
+        inside = sorted(each for each in place.iterdir() if each.name != "tasks") if place.is_dir() else []
+    except OSError:  # nobody may look there
+        inside = []
+    return [each for each in (place, *inside) if _has_tasks(each)]
+
+
+def _has_tasks(place: Path) -> bool:
+    try:
+        return (place / "tasks").is_dir()
+    except OSError:  # a name too long, or nobody may look there
+        return False
 
 
 def templates() -> Path:

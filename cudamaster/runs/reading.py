@@ -303,7 +303,7 @@ class _Replay(Observer):
 class _StoredCard:
     """What prompts need of a task card. Nobody reads them here, so the real card need not exist any more."""
 
-    title = hash = ""
+    title = hash = suite = source = ""
     headers = ()
 
     def __init__(self, name: str) -> None:

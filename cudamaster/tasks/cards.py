@@ -22,6 +22,7 @@ from cudamaster.core.errors import CardError, one_line
 from cudamaster.core.expressions import Number, call, evaluate, to_c
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, content_hash, wrapper_name
 from cudamaster.tasks.held_out import Block, check_blocks
+from cudamaster.tasks.misfits import Misfits
 
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
 ELEMENT_BYTES = {"float": 4, "int": 4}
@@ -156,58 +157,111 @@ class TaskCard(_Strict):
     headers: tuple[Literal["cutlass", "cute"], ...] = ()
     family: Family | None = None
     _folder: Path = PrivateAttr(default_factory=resources.bench)
+    _file: Path | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskCard:
-        if not any(case.sweep for case in self.cases):
-            raise ValueError("there is no timed case: sweep is empty")
+        misfits = Misfits()
+        self._check_names(misfits)
+        self._check_written(misfits)
+        self._check_cases(misfits)
+        misfits.end()  # what follows needs cases
+        for k, generator in enumerate(self.inputs):
+            with misfits.at("inputs", k):
+                self._filled_by(generator)
+        misfits.end()
         filled = [name for generator in self.inputs for name in self._filled_by(generator)]
         wanted = [p.name for p in self.parameters if p.role in ("input", "inout")]
-        if sorted(filled) != sorted(wanted):
-            raise ValueError(f"inputs fill {filled}, but have to fill each of {wanted} once")
-        scalars = [p.name for p in self.parameters if p.role == "scalar"]
-        if missing := [name for name in scalars if name not in self.sizes]:
-            raise ValueError(f"scalar parameters {missing} have no entry in sizes")
-        if not any(p.role in ("output", "inout") for p in self.parameters):
-            raise ValueError("no parameter is an output")
-        if len({p.name for p in self.parameters}) < len(self.parameters):
-            raise ValueError("two parameters have the same name")
-        if unknown := [name for name in self.fixed if name not in self.sizes]:
-            raise ValueError(f"fixed names {unknown}, which have no entry in sizes")
-        self._check_written()
+        with misfits.at("inputs"):
+            if sorted(filled) != sorted(wanted):
+                raise ValueError(f"inputs fill {filled}, but have to fill each of {wanted} once")
         for case in self.cases:
-            self.check_case(case)
-        check_blocks(self)
+            with misfits.at():
+                self.check_case(case)
+            if misfits.found:
+                break
+        with misfits.at():
+            check_blocks(self)
+        misfits.end()
         return self
 
-    def _check_written(self) -> None:
+    def _check_names(self, misfits: Misfits) -> None:
+        """Names of parameters and sizes stand for each other, and there is an output."""
+        scalars = [p.name for p in self.parameters if p.role == "scalar"]
+        with misfits.at("sizes"):
+            if missing := [name for name in scalars if name not in self.sizes]:
+                raise ValueError(f"scalar parameters {missing} have no entry in sizes")
+        with misfits.at("parameters"):
+            if not any(p.role in ("output", "inout") for p in self.parameters):
+                raise ValueError("no parameter is an output")
+        names = [p.name for p in self.parameters]
+        for k, name in enumerate(names):
+            with misfits.at("parameters", k, "name"):
+                if name in names[:k]:
+                    raise ValueError(f"two parameters have the same name, {name}")
+        with misfits.at("fixed"):
+            if unknown := [name for name in self.fixed if name not in self.sizes]:
+                raise ValueError(f"fixed names {unknown}, which have no entry in sizes")
+
+    def _check_written(self, misfits: Misfits) -> None:
         """All values that the harness holds as C can be written as C, unused defaults included."""
-        for position, default in enumerate(self.sizes.values()):
+        for position, (name, default) in enumerate(self.sizes.items()):
             if default is not None:
-                to_c(str(default), dict.fromkeys(list(self.sizes)[:position], "c"))
-        for parameter in self.parameters:
-            for text in (parameter.length, parameter.unit, parameter.cost, parameter.exact_if, parameter.ulps):
-                if text is not None:
-                    to_c(text, dict.fromkeys(self.sizes, "c"))
+                with misfits.at("sizes", name):
+                    to_c(str(default), dict.fromkeys(list(self.sizes)[:position], "c"))
+        for k, parameter in enumerate(self.parameters):
+            for field in ("length", "unit", "cost", "exact_if", "ulps"):
+                if (text := getattr(parameter, field)) is not None:
+                    with misfits.at("parameters", k, field):
+                        to_c(text, dict.fromkeys(self.sizes, "c"))
+
+    def _check_cases(self, misfits: Misfits) -> None:
+        """The card makes cases, some of them timed; each block that makes none is named."""
+        with misfits.at("sweep"):
+            self._check_number()
+            if not any(map(_number_of_cases, self.sweep)):
+                raise ValueError("there is no timed case: sweep is empty")
+        if misfits.found:
+            return
+        try:
+            _ = self.cases
+        except ValueError:
+            for field, blocks in (("verify", self.verify), ("sweep", self.sweep)):
+                for k, block in enumerate(blocks):
+                    with misfits.at(field, k):
+                        for values in _crossed(block):
+                            self.case(values)
+
+    def _check_number(self) -> None:
+        """Raises ValueError for too many cases."""
+        if (number := sum(map(_number_of_cases, (*self.verify, *self.sweep)))) > _MOST_CASES:
+            raise ValueError(f"sweep and verify make {number} cases, and {_MOST_CASES} is the most")
 
     def check_case(self, case: Case) -> None:
-        """Raises ValueError unless lengths, units, costs, weight and floor of a case are numbers that make sense."""
-        if not (case.weight > 0 if case.sweep else case.weight >= 0):
-            raise ValueError(f"the weight of case {case.label} is {case.weight:g}")
+        """Raises Misfits unless lengths, units, costs, weight and floor of a case are numbers that make sense."""
+        misfits = Misfits()
+        with misfits.at("weight"):
+            if not (case.weight > 0 if case.sweep else case.weight >= 0):
+                raise ValueError(f"the weight of case {case.label} is {case.weight:g}")
         real = {p.name for p in self.parameters if p.role == "scalar" and p.type != "int"}
         names = {name: float(value) if name in real else value for name, value in case.values.items()}
-        for parameter in self.parameters:
+        for k, parameter in enumerate(self.parameters):
             for what, text, least in (("length", parameter.length, 0), ("unit", parameter.unit, 1)):
-                number = least if text is None else evaluate(text, names)
-                if not isinstance(number, int) or not least <= number <= _WHOLE:
-                    raise ValueError(f"the {what} of {parameter.name} is {number} in case {case.label}")
-            if parameter.exact_if is not None:
-                evaluate(parameter.exact_if, names)
-            if self.reference_unit(parameter, case)[1] < 0:
-                raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
+                with misfits.at("parameters", k, what):
+                    number = least if text is None else evaluate(text, names)
+                    if not isinstance(number, int) or not least <= number <= _WHOLE:
+                        raise ValueError(f"the {what} of {parameter.name} is {number} in case {case.label}")
+            with misfits.at("parameters", k, "exact_if"):
+                if parameter.exact_if is not None:
+                    evaluate(parameter.exact_if, names)
+            with misfits.at("parameters", k, "cost"):
+                if self.reference_unit(parameter, case)[1] < 0:
+                    raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
         for precision in self.precisions:
-            if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
-                raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
+            with misfits.at("floor"):
+                if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
+                    raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
+        misfits.end()
 
     def _filled_by(self, generator: str) -> tuple[str, ...]:
         """Buffers that a generator of `inputs` fills; ValueError where it is not called as inputs.h declares it."""
@@ -232,11 +286,7 @@ class TaskCard(_Strict):
 
         Raises ValueError for too many.
         """
-        lists = [
-            [value for value in block.values() if isinstance(value, list)] for block in (*self.verify, *self.sweep)
-        ]
-        if (number := sum(math.prod(map(len, crossed)) for crossed in lists)) > _MOST_CASES:
-            raise ValueError(f"sweep and verify make {number} cases, and {_MOST_CASES} is the most")
+        self._check_number()
         return tuple(
             self.case(values, sweep=sweep)
             for sweep, blocks in ((False, self.verify), (True, self.sweep))
@@ -320,9 +370,20 @@ class TaskCard(_Strict):
         return self.folder == resources.bench()
 
     @property
-    def suite(self) -> str | None:
-        """The suite that it is of; None for a task of a user's own."""
-        return (self.family.suite if self.family else MSKERNELBENCH) if self.shipped else None
+    def suite(self) -> str:
+        """The name of the suite that it is of. Raises CardError where a user's folder does not say that right."""
+        from cudamaster.tasks import task_suites
+
+        if self.shipped:
+            return self.family.suite if self.family else MSKERNELBENCH
+        return task_suites.of_folder(self.folder).name
+
+    @property
+    def source(self) -> str:
+        """What `load` takes to give this card from any folder: its name if that is a shipped one's, else its path."""
+        if self.family or self._file is None or self._file == self.folder / self.path == resources.bench() / self.path:
+            return self.name
+        return str(self._file)
 
     @property
     def path(self) -> Path:
@@ -445,6 +506,10 @@ def generators() -> Mapping[str, tuple[int, int]]:
     text = (resources.bench() / "include" / "mskb" / "inputs.h").read_text(encoding="utf-8")
     found = re.findall(r"^void (\w+)\(Inputs& inputs((?:,\s*(?:int|double) \w+)*)\);", text, re.MULTILINE)
     return {name: (len(re.findall(r"\bint ", rest)), len(re.findall(r"\bdouble ", rest))) for name, rest in found}
+
+
+def _number_of_cases(block: Mapping[str, list[Number] | Number]) -> int:
+    return math.prod(len(value) for value in block.values() if isinstance(value, list))
 
 
 def _crossed(block: Mapping[str, list[Number] | Number]) -> Iterator[dict[str, Number]]:

@@ -1,23 +1,56 @@
-"""Reads a task card: YAML text into a `TaskCard`, or an error that says what is wrong with it."""
+"""Reads a task card: YAML text into a `TaskCard`, or all that is wrong with it, each with line and fix."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from cudamaster.core import yaml_text
-from cudamaster.core.errors import CardError, one_line
+from cudamaster.core.errors import CardError, nearest, one_line
 from cudamaster.core.expressions import ExpressionError
+from cudamaster.tasks import marked_yaml
 from cudamaster.tasks.cards import TaskCard
-
-# Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
-_LONGEST_FILE = 16 * 1024
+from cudamaster.tasks.marked_yaml import Document
+from cudamaster.tasks.misfits import Misfits, Place
 
 _COMPARE = "Compare it with bench/tasks/spmv_csr.yaml; the fields are described in cudamaster/tasks/cards.py."
+T = TypeVar("T", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a file of a task: `line` counts from 1, `field` is the place in a card."""
+
+    file: str
+    line: int
+    field: str
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {f'{self.field}: ' if self.field else ''}{self.what}"
+
+
+class CardProblems(CardError):
+    """A card with problems: all of them, of which the error's text has the first."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        first, more = problems[0], len(problems) - 1
+        there = f"{first.file}:{first.line}"
+        where = f" at {first.field}" if first.field else ""
+        others = f" There {'is 1 more problem' if more == 1 else f'are {more} more problems'}: see `cudamaster check`."
+        super().__init__(f"The card {there} is wrong{where}: {first.what}.", first.fix + (others if more else ""))
+        self.problems = tuple(problems)
+
+    def __reduce__(self) -> tuple[type[CardProblems], tuple[tuple[Problem, ...]]]:  # type: ignore[override]
+        return type(self), (self.problems,)
 
 
 @lru_cache(maxsize=128)
@@ -26,66 +59,112 @@ def read(path: Path, _changed: int, folder: Path) -> TaskCard:
 
     Raises CardError.
     """
+    return checked(text_of(path), path, folder)
+
+
+def text_of(path: Path) -> str:
+    """The text of a card's file, up to somewhat more than a card may have. Raises CardError."""
     try:
         with path.open(encoding="utf-8") as file:
-            text = file.read(_LONGEST_FILE + 1)
+            return file.read(marked_yaml.LONGEST_FILE + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise CardError(f"The card {path} cannot be read: {one_line(error)}.", _COMPARE) from error
-    return checked(text, path, folder)
+        raise CardProblems([Problem(str(path), 1, "", f"it cannot be read: {one_line(error)}", _COMPARE)]) from error
 
 
 def checked(text: str, path: Path, folder: Path) -> TaskCard:
     """The card in a text that was read from `path`. Raises CardError."""
-    try:
-        content = _content(text)
-    except yaml.YAMLError as error:
-        raise CardError(f"The card {path} cannot be read: {one_line(error)}.", _COMPARE) from error
-    if not isinstance(content, dict):
-        raise CardError(f"The card {path} is no mapping of fields.", _COMPARE)
-    try:
-        card = TaskCard.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "card"
-        raise CardError(
-            f"The card {path} is wrong at {one_line(where)}: {one_line(first['msg'])}.", _COMPARE
-        ) from error
-    except (ExpressionError, ValueError) as error:
-        raise CardError(f"The card {path} is wrong: {one_line(error)}.", _COMPARE) from error
-    card._folder = folder
+    card = described(TaskCard, text, path)
+    card._folder, card._file = folder, path
     return card
 
 
-def _content(text: str) -> Any:
-    """The content of YAML text. Raises YAMLError, also for forms that only mistakes and attacks have."""
-    if len(text) > _LONGEST_FILE:
-        raise yaml.YAMLError(f"it has more than {_LONGEST_FILE} characters")
-    loader = yaml_text.LOADER(text)
+def described(kind: type[T], text: str, path: Path, fix: str = _COMPARE) -> T:
+    """What a text of YAML describes, as a value of `kind`. Raises CardProblems with everything that is wrong."""
     try:
-        root = loader.get_single_node()
-        _check_plain(root)
-        return None if root is None else loader.construct_document(root)
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        # What PyYAML raises for 2001-99-99, !!bool maybe, !!timestamp x and numbers of thousands of digits.
-        raise yaml.YAMLError(f"a value makes no sense: {error}") from error
-    finally:
-        loader.dispose()
+        document = marked_yaml.parsed(text)
+    except yaml.YAMLError as error:
+        what = f"it cannot be read: {one_line(getattr(error, 'problem', None) or error)}"
+        raise CardProblems([Problem(str(path), marked_yaml.line_of(error), "", what, fix)]) from error
+    if not isinstance(document.content, dict):
+        raise CardProblems([Problem(str(path), 1, "", "it is no mapping of fields", fix)])
+    try:
+        return kind.model_validate(document.content)
+    except ValidationError as error:
+        raise CardProblems(_problems(kind, document, path, error.errors(), fix)) from error
+    except ValueError as error:
+        raise CardProblems([Problem(str(path), 1, "", one_line(error), fix)]) from error
 
 
-def _check_plain(root: yaml.Node | None) -> None:
-    """Refuses aliases, a few of which can stand for millions of values, and repeated keys: one would be lost."""
-    seen: set[int] = set()
-    left = [root] if root is not None else []
-    while left:
-        node = left.pop()
-        line = node.start_mark.line + 1
-        if id(node) in seen:
-            raise yaml.YAMLError(f"line {line} is meant twice: write it out instead of an alias")
-        seen.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            if twice := next((key for key in keys if keys.count(key) > 1), None):
-                raise yaml.YAMLError(f"the mapping in line {line} has the key {twice} twice")
-            left.extend(part for pair in node.value for part in pair)
-        elif isinstance(node, yaml.SequenceNode):
-            left.extend(node.value)
+def _problems(
+    kind: type[BaseModel], document: Document, path: Path, errors: Sequence[ErrorDetails], fix: str
+) -> list[Problem]:
+    """What pydantic found, in the order of lines, each place once: a value of several types has an error for each."""
+    found: dict[tuple[Place, str], list[str]] = {}
+    fixes: dict[tuple[Place, str], str] = {}
+    for each in errors:
+        for place, what, better in _of_error(kind, document, each):
+            key = place, "" if each["type"] not in ("missing", "value_error") else what
+            if what not in found.setdefault(key, []):
+                found[key].append(what)
+            fixes.setdefault(key, better or fix)
+    problems = [
+        Problem(
+            str(path), document.line(place), one_line(".".join(map(str, place)), 80), one_line(_or(said)), fixes[key]
+        )
+        for key, said in found.items()
+        for place in key[:1]
+    ]
+    return sorted(problems, key=lambda problem: problem.line)
+
+
+def _of_error(kind: type[BaseModel], document: Document, error: ErrorDetails) -> Iterator[tuple[Place, str, str]]:
+    """Places, what is wrong there, and what to do, if that is known."""
+    there = document.within(error["loc"])
+    raised = error.get("ctx", {}).get("error")
+    if isinstance(raised, Misfits):
+        for place, each in raised.found:
+            yield document.within((*there, *place)), str(each), _fix_of(each)
+    elif error["type"] == "missing":
+        name = str(error["loc"][-1])
+        yield there, f"the field {name} is missing", f"Add {name}."
+    elif error["type"] == "extra_forbidden":
+        known = _fields(kind, error["loc"][:-1])
+        every = f"Known are {', '.join(known)}." if known else ""
+        yield there, "there is no such field", nearest(str(error["loc"][-1]), known, every)
+    elif isinstance(raised, ValueError):
+        yield there, str(raised), _fix_of(raised)
+    else:
+        value = one_line(repr(error["input"]), 60)
+        yield there, f"{error['msg'][:1].lower()}{error['msg'][1:]}, and {value} is not", ""
+
+
+def _or(said: Sequence[str]) -> str:
+    """Several things that a value should be, as one sentence."""
+    return said[0] if len(said) == 1 else " or ".join([said[0].rpartition(", and ")[0], *said[1:]])
+
+
+def _fix_of(error: BaseException | None) -> str:
+    """What to do about an unknown name, wherever below the error it was found."""
+    while error is not None:
+        if isinstance(error, ExpressionError) and error.unknown is not None:
+            return nearest(error.unknown, error.known, f"Use these names: {', '.join(error.known)}.")
+        error = error.__cause__
+    return ""
+
+
+def _fields(kind: type[BaseModel], place: Place) -> list[str]:
+    """Names of the fields that the model at a place has."""
+    for part in place:
+        if isinstance(part, str) and part in kind.model_fields:
+            inner = next(_models(kind.model_fields[part].annotation), None)
+            if inner is None:
+                return []
+            kind = inner
+    return list(kind.model_fields)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and not isinstance(annotation, UnionType) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
