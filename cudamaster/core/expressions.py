@@ -79,7 +79,7 @@ def evaluate(text: str, names: Mapping[str, Number]) -> Number:
             case ast.Name(id=name) if name in names:
                 return names[name]
             case ast.Name(id=name):
-                raise ExpressionError(text, f"names {name!r}; known are {', '.join(sorted(names))}", name, names)
+                raise _unknown(text, name, names)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -value(operand)
             case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)) if _open(power):
@@ -122,6 +122,8 @@ def to_c(text: str, prefix: Mapping[str, str], real: Collection[str] = ()) -> st
                 return repr(number)
             case ast.Name(id=name) if name in prefix:
                 return prefix[name]
+            case ast.Name(id=name) if name not in _CALLS:
+                raise _unknown(text, name, prefix)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 negated = written(operand)
                 return f"-({negated})" if negated.startswith("-") else f"-{negated}"
@@ -153,6 +155,10 @@ def call(text: str) -> tuple[str, tuple[str, ...]]:
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             return name, tuple(ast.unparse(argument) for argument in arguments)
     raise ExpressionError(text, "is not of the form generator(argument, ...)")
+
+
+def _unknown(text: str, name: str, known: Iterable[str]) -> ExpressionError:
+    return ExpressionError(text, f"names {name!r}; known are {', '.join(sorted(known)) or 'none'}", name, known)
 
 
 def _open(power: int) -> bool:

@@ -42,7 +42,10 @@ def task_folders() -> tuple[Path, ...]:
     as far as they hold tasks. Raises as `task_folder` for one that is named and is none.
     """
     named = [task_folder(place) for place in os.environ.get(TASKS, "").split(":") if place]
-    return tuple({folder.resolve(): folder for folder in reversed((*named, *_folders_in(user_tasks())))}.values())[::-1]
+    found: dict[Path, Path] = {}
+    for folder in (*named, *_folders_in(user_tasks())):
+        found.setdefault(folder.resolve(), folder)
+    return tuple(found.values())
 
 
 def user_tasks() -> Path:

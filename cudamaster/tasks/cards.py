@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from cudamaster.core import resources
 from cudamaster.core.errors import CardError, one_line
-from cudamaster.core.expressions import Number, call, evaluate, to_c
+from cudamaster.core.expressions import ExpressionError, Number, call, evaluate, to_c
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, content_hash, wrapper_name
 from cudamaster.tasks.held_out import Block, check_blocks
 from cudamaster.tasks.misfits import Misfits
@@ -164,12 +164,16 @@ class TaskCard(_Strict):
         misfits = Misfits()
         self._check_names(misfits)
         self._check_written(misfits)
-        self._check_cases(misfits)
-        misfits.end()  # what follows needs cases
+        with misfits.at():
+            self._check_cases()
         for k, generator in enumerate(self.inputs):
             with misfits.at("inputs", k):
                 self._filled_by(generator)
-        misfits.end()
+        misfits.end()  # what follows needs cases
+        for k, generator in enumerate(self.inputs):
+            with misfits.at("inputs", k):
+                for argument in call(generator)[1][len(self._filled_by(generator)) :]:
+                    evaluate(argument, self.cases[0].values)
         filled = [name for generator in self.inputs for name in self._filled_by(generator)]
         wanted = [p.name for p in self.parameters if p.role in ("input", "inout")]
         with misfits.at("inputs"):
@@ -180,9 +184,8 @@ class TaskCard(_Strict):
                 self.check_case(case)
             if misfits.found:
                 break
-        with misfits.at():
-            check_blocks(self)
         misfits.end()
+        check_blocks(self)
         return self
 
     def _check_names(self, misfits: Misfits) -> None:
@@ -204,7 +207,13 @@ class TaskCard(_Strict):
                 raise ValueError(f"fixed names {unknown}, which have no entry in sizes")
 
     def _check_written(self, misfits: Misfits) -> None:
-        """All values that the harness holds as C can be written as C, unused defaults included."""
+        """All values that the harness holds as C can be written as C, unused defaults included, and so can others."""
+        known = dict.fromkeys(self.sizes, "c")
+        with misfits.at("weight"):
+            to_c(self.weight, known)
+        for field in ("bytes_read", "bytes_written", "operations"):
+            with misfits.at("floor", field):
+                to_c(getattr(self.floor, field), {**known, "element_bytes": "c"})
         for position, (name, default) in enumerate(self.sizes.items()):
             if default is not None:
                 with misfits.at("sizes", name):
@@ -213,24 +222,26 @@ class TaskCard(_Strict):
             for field in ("length", "unit", "cost", "exact_if", "ulps"):
                 if (text := getattr(parameter, field)) is not None:
                     with misfits.at("parameters", k, field):
-                        to_c(text, dict.fromkeys(self.sizes, "c"))
+                        to_c(text, known)
 
-    def _check_cases(self, misfits: Misfits) -> None:
-        """The card makes cases, some of them timed; each block that makes none is named."""
+    def _check_cases(self) -> None:
+        """Raises Misfits unless the card makes cases, some of them timed; each block that makes none is named."""
+        misfits = Misfits()
         with misfits.at("sweep"):
             self._check_number()
             if not any(map(_number_of_cases, self.sweep)):
                 raise ValueError("there is no timed case: sweep is empty")
-        if misfits.found:
-            return
+        misfits.end()
         try:
             _ = self.cases
-        except ValueError:
+        except ValueError as error:
             for field, blocks in (("verify", self.verify), ("sweep", self.sweep)):
                 for k, block in enumerate(blocks):
                     with misfits.at(field, k):
                         for values in _crossed(block):
-                            self.case(values)
+                            self._values(values)
+            misfits.end()
+            raise Misfits.of(error, "weight") from error  # all else that a case takes is there
 
     def _check_number(self) -> None:
         """Raises ValueError for too many cases."""
@@ -267,16 +278,16 @@ class TaskCard(_Strict):
         """Buffers that a generator of `inputs` fills; ValueError where it is not called as inputs.h declares it."""
         known, (name, arguments) = generators(), call(generator)
         if name not in known:
-            raise ValueError(f"there is no input generator {name!r}; there are {', '.join(sorted(known))}")
+            raise ExpressionError(name, f"is no input generator; there are {', '.join(sorted(known))}", name, known)
         buffers, numbers = known[name]
         if len(arguments) != buffers + numbers:
             raise ValueError(f"{generator!r} has {len(arguments)} arguments, {name} takes {buffers + numbers}")
         parameters = {p.name for p in self.parameters if p.role in ("input", "inout")}
         for argument in arguments[:buffers]:
             if argument not in parameters:
-                raise ValueError(f"{generator!r} fills {argument!r}, which is no input parameter")
+                what = f"fills {argument!r}, which is no input parameter"
+                raise ExpressionError(generator, what, argument, parameters)
         for argument in arguments[buffers:]:
-            evaluate(argument, self.cases[0].values)
             to_c(argument, dict.fromkeys(self.sizes, "c"))
         return arguments[:buffers]
 
@@ -299,6 +310,13 @@ class TaskCard(_Strict):
 
         Raises ValueError for a size that is unknown, missing or no finite number.
         """
+        values = self._values(given)
+        label = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+                         for name, value in given.items())  # fmt: skip
+        return Case(values=values, sweep=sweep, label=label, weight=float(evaluate(self.weight, values)))
+
+    def _values(self, given: Mapping[str, Number]) -> dict[str, Number]:
+        """Every size of a case. Raises as `case`."""
         if unknown := [name for name in given if name not in self.sizes]:
             raise ValueError(f"case {dict(given)} sets {unknown}; sizes are {list(self.sizes)}")
         values: dict[str, Number] = {}
@@ -312,9 +330,7 @@ class TaskCard(_Strict):
         for name, value in values.items():
             if not (abs(value) <= _WHOLE if isinstance(value, int) else math.isfinite(value)):
                 raise ValueError(f"case {dict(given)}: {name} is no number that a double holds exactly")
-        label = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-                         for name, value in given.items())  # fmt: skip
-        return Case(values=values, sweep=sweep, label=label, weight=float(evaluate(self.weight, values)))
+        return values
 
     def footprint_bytes(self, case: Case, precision: Precision) -> int:
         """Bytes of all buffers of a case, one copy of each."""

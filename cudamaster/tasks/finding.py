@@ -42,14 +42,15 @@ def load(name: str) -> TaskCard:
     if not found:
         raise _unknown(name, has_own=len(folders) > 1)
     path = found[-1] / "tasks" / f"{name}.yaml"
-    fix = f"Give the file and the field `name` of {path} another name, or name the card by its path."
     if len(found) > 1:
         first = found[0] / "tasks" / f"{name}.yaml"
         whose = f"a task of {MSKERNELBENCH}" if found[0] == resources.bench() else f"another task, {first}"
-        raise CardError(f"{path} has the name of {whose}.", fix)
+        fix = "Give the file and its field `name` another name, or name the card by its path."
+        raise reading.wrong_at(path, "name", f"it has the name of {whose}", fix)
     card = reading.read(path, path.stat().st_mtime_ns, found[0])
     if card.name != name:
-        raise CardError(f"The card {path} has the name {card.name}, and its file another one.", "Make them the same.")
+        what = f"it has the name {card.name}, and its file another one"
+        raise reading.wrong_at(path, "name", what, "Make them the same.")
     return card
 
 

@@ -26,30 +26,20 @@ class Document:
 
         Where the text does not go that deep, as for a field that is missing, it is the line of what should hold it.
         """
-        *_, (_, line) = self._walk(place)
-        return line
+        lines = [line for _, _, line in self._walk(place)]
+        return lines[-1] if lines else 1 if self.root is None else self.root.start_mark.line + 1
 
     def within(self, place: Sequence[str | int]) -> tuple[str | int, ...]:
-        """The part of a place that is there in the text."""
-        return tuple(place[: sum(1 for _ in self._walk(place)) - 1])
+        """The parts of a place that are there in the text; pydantic's own, such as "list[int]", are not."""
+        return tuple(part for part, _, _ in self._walk(place))
 
-    def at(self, place: Sequence[str | int]) -> Any:
-        """The value at a place that is there."""
-        value = self.content
+    def _walk(self, place: Sequence[str | int]) -> Iterator[tuple[str | int, yaml.Node, int]]:
+        """The parts of a place that are there, each with its node and line."""
+        node = self.root
         for part in place:
-            value = value[part]
-        return value
-
-    def _walk(self, place: Sequence[str | int]) -> Iterator[tuple[yaml.Node | None, int]]:
-        """Nodes from the root on, as far as the text goes, each with its line."""
-        node, line = self.root, 1 if self.root is None else self.root.start_mark.line + 1
-        yield node, line
-        for part in place:
-            found = _child(node, part)
-            if found is None:
-                return
-            node, line = found
-            yield node, line
+            if (found := _child(node, part)) is not None:
+                node, line = found
+                yield part, node, line
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -71,6 +72,20 @@ def text_of(path: Path) -> str:
         raise CardProblems([Problem(str(path), 1, "", f"it cannot be read: {one_line(error)}", _COMPARE)]) from error
 
 
+def wrong_at(path: Path, field: str, what: str, fix: str) -> CardProblems:
+    """The error for a field of a card that can be read."""
+    return CardProblems([problem_at(path, field, what, fix)])
+
+
+def problem_at(path: Path, field: str, what: str, fix: str) -> Problem:
+    """What is wrong with a field of a card's file, or with the file if it has no such field. Raises CardError."""
+    try:
+        document = marked_yaml.parsed(text_of(path))
+    except yaml.YAMLError:
+        return Problem(str(path), 1, "", what, fix)
+    return Problem(str(path), document.line([field]), ".".join(map(str, document.within([field]))), what, fix)
+
+
 def checked(text: str, path: Path, folder: Path) -> TaskCard:
     """The card in a text that was read from `path`. Raises CardError."""
     card = described(TaskCard, text, path)
@@ -98,56 +113,56 @@ def described(kind: type[T], text: str, path: Path, fix: str = _COMPARE) -> T:
 def _problems(
     kind: type[BaseModel], document: Document, path: Path, errors: Sequence[ErrorDetails], fix: str
 ) -> list[Problem]:
-    """What pydantic found, in the order of lines, each place once: a value of several types has an error for each."""
-    found: dict[tuple[Place, str], list[str]] = {}
-    fixes: dict[tuple[Place, str], str] = {}
-    for each in errors:
-        for place, what, better in _of_error(kind, document, each):
-            key = place, "" if each["type"] not in ("missing", "value_error") else what
-            if what not in found.setdefault(key, []):
-                found[key].append(what)
-            fixes.setdefault(key, better or fix)
-    problems = [
-        Problem(
-            str(path), document.line(place), one_line(".".join(map(str, place)), 80), one_line(_or(said)), fixes[key]
-        )
-        for key, said in found.items()
-        for place in key[:1]
-    ]
-    return sorted(problems, key=lambda problem: problem.line)
+    """What pydantic found, in the order of lines, each thing once."""
+    found: dict[tuple[Place, str], str] = {}
+    wrong: dict[Place, list[ErrorDetails]] = {}
+    for error in errors:
+        raised = error.get("ctx", {}).get("error")
+        there = document.within(error["loc"])
+        if isinstance(raised, Misfits):
+            for place, each in raised.found:
+                found.setdefault((document.within((*there, *place)), str(each)), _fix_of(each))
+        elif isinstance(raised, ValueError):
+            found.setdefault((there, str(raised)), _fix_of(raised))
+        elif error["type"] == "missing":
+            name = str(error["loc"][-1])
+            found[there, f"the field {name} is missing"] = f"Add {name}."
+        elif error["type"] == "extra_forbidden":
+            known = _fields(kind, error["loc"][:-1])
+            every = f"Known are {', '.join(known)}." if known else ""
+            found[there, "there is no such field"] = nearest(str(error["loc"][-1]), known, every)
+        else:
+            wrong.setdefault(there, []).append(error)
+    for place, of_place in wrong.items():
+        if not any(other[: len(place)] == place and other != place for other in wrong):  # what is wrong lies deeper
+            what, better = _of_value(of_place)
+            found[place, what] = better
+    return sorted(
+        (
+            Problem(
+                str(path), document.line(place), one_line(".".join(map(str, place)), 80), one_line(what), known or fix
+            )
+            for (place, what), known in found.items()
+        ),
+        key=lambda problem: problem.line,
+    )
 
 
-def _of_error(kind: type[BaseModel], document: Document, error: ErrorDetails) -> Iterator[tuple[Place, str, str]]:
-    """Places, what is wrong there, and what to do, if that is known."""
-    there = document.within(error["loc"])
-    raised = error.get("ctx", {}).get("error")
-    if isinstance(raised, Misfits):
-        for place, each in raised.found:
-            yield document.within((*there, *place)), str(each), _fix_of(each)
-    elif error["type"] == "missing":
-        name = str(error["loc"][-1])
-        yield there, f"the field {name} is missing", f"Add {name}."
-    elif error["type"] == "extra_forbidden":
-        known = _fields(kind, error["loc"][:-1])
-        every = f"Known are {', '.join(known)}." if known else ""
-        yield there, "there is no such field", nearest(str(error["loc"][-1]), known, every)
-    elif isinstance(raised, ValueError):
-        yield there, str(raised), _fix_of(raised)
-    else:
-        value = one_line(repr(error["input"]), 60)
-        yield there, f"{error['msg'][:1].lower()}{error['msg'][1:]}, and {value} is not", ""
-
-
-def _or(said: Sequence[str]) -> str:
-    """Several things that a value should be, as one sentence."""
-    return said[0] if len(said) == 1 else " or ".join([said[0].rpartition(", and ")[0], *said[1:]])
+def _of_value(errors: Sequence[ErrorDetails]) -> tuple[str, str]:
+    """What is wrong with a value, which may be of several types and is of none, and what it was meant to be."""
+    due = [re.sub(r"^Input should be |, unable to parse.*|, got a.*", "", error["msg"]) for error in errors]
+    value = errors[0]["input"]
+    words = re.findall(r"'([^']+)'", " ".join(due))
+    fix = nearest(value, words, "") if isinstance(value, str) else ""
+    return f"{one_line(repr(value), 60)} should be {' or '.join(dict.fromkeys(due))}", fix
 
 
 def _fix_of(error: BaseException | None) -> str:
     """What to do about an unknown name, wherever below the error it was found."""
     while error is not None:
         if isinstance(error, ExpressionError) and error.unknown is not None:
-            return nearest(error.unknown, error.known, f"Use these names: {', '.join(error.known)}.")
+            every = f"Use these names: {', '.join(error.known)}." if error.known else "Write a number."
+            return nearest(error.unknown, error.known, every)
         error = error.__cause__
     return ""
 
@@ -160,7 +175,7 @@ def _fields(kind: type[BaseModel], place: Place) -> list[str]:
             if inner is None:
                 return []
             kind = inner
-    return list(kind.model_fields)
+    return [name for name in kind.model_fields if name != "family"]  # which no card of one's own has
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
