@@ -176,6 +176,7 @@ def _size(count: int) -> str:
 
 def _show(card: TaskCard, as_json: bool) -> None:
     """Prints a card for whoever writes a kernel: what it computes, what to declare, and which sizes count."""
+    from cudamaster.tasks import finding
     from cudamaster.tasks.held_out import in_words
 
     if as_json:
@@ -231,8 +232,9 @@ def _show(card: TaskCard, as_json: bool) -> None:
             if p.exact_if is not None:
                 out.print(f"{p.name}, in cases where {p.exact_if} is not 0: {_EXACT}")
     last = ("--precision", card.precisions[-1].value) if len(card.precisions) > 1 else ()
-    start = ourselves("tasks", card.name, "--skeleton", *last)
-    click.echo(f"\nNext: {start} > {card.name}.cu, or {ourselves('optimize', card.name, *last)}")
+    name = finding.short(card.name, card.source)
+    start = ourselves("tasks", name, "--skeleton", *last)
+    click.echo(f"\nNext: {start} > {card.name}.cu, or {ourselves('optimize', name, *last)}")
 
 
 _EXACT = "compared exactly."

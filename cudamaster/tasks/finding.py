@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from cudamaster.core import resources
-from cudamaster.core.errors import CardError, UsageError, nearest, one_line
+from cudamaster.core.errors import CardError, CudaMasterError, UsageError, nearest, one_line
 from cudamaster.core.values import Precision
 from cudamaster.tasks import hgemm, reading, task_suites
 from cudamaster.tasks.cards import MSKERNELBENCH, TaskCard
@@ -74,6 +74,14 @@ def _by_path(path: Path) -> TaskCard:
     if not _is_file(path):
         raise UsageError(f"There is no card {path}.", "Give the path of a file, or the name of a task without .yaml.")
     return reading.read(path.absolute(), path.stat().st_mtime_ns, folder_of(path))
+
+
+def short(task: str, source: str) -> str:
+    """What to write for a task whose card is `source` (TaskCard.source): its name if that finds it, else the path."""
+    try:
+        return task if not source or load(task).source == source else source
+    except CudaMasterError:
+        return source
 
 
 def folder_of(path: Path) -> Path:

@@ -43,7 +43,7 @@ def render(
     return _template("test_harness.cu.j2").render(
         card=card,
         card_file=_card_file(card),
-        task_set=card.suite or "A task of one's own",
+        task_set=card.suite,
         reference=f"reference/{card.reference_path.name}" if card.shipped else str(card.reference_path),
         header=element_header(precision),
         precision=precision.value,
