@@ -10,8 +10,9 @@ from hypothesis import settings
 os.environ.setdefault("CUDAMASTER_CACHE", str(Path(__file__).parent.parent / ".cache"))
 for _name in [name for name in os.environ if name.startswith("CUDAMASTER_") and name != "CUDAMASTER_CACHE"]:
     del os.environ[_name]  # a developer's own models and servers are no part of a test
-# Nor are their configuration files.
+# Nor are their configuration files and tasks.
 os.environ |= {"CUDAMASTER_PROJECT": "", "CUDAMASTER_CONFIG": str(Path(__file__).parent.parent / ".cache" / "no-files")}
+os.environ["CUDAMASTER_DATA"] = str(Path(__file__).parent / "no_data")
 # No test pulls the plug, and to wait for the disk takes a tenth of the time.
 os.fsync = lambda _file: None
 # Whoever runs the tests in the background ignores signals, and every program that is started here inherits that.

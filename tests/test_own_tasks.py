@@ -48,6 +48,7 @@ def test_it_is_listed_apart_and_the_benchmark_stays_what_it_is() -> None:
     listed = json.loads(run("tasks", "--json").stdout)
     assert len(listed) == 51
     assert listed["axpby"]["of"] == str(EXAMPLE)
+    assert listed["axpby"]["suite"] == "axpby"
     assert {one["of"] for name, one in listed.items() if name != "axpby"} == {cards.MSKERNELBENCH}
     assert "50 tasks, 419 timed cases" in " ".join(run("tasks").stdout.split())
     assert "axpby" in run("tasks", "axpby").stdout
@@ -71,23 +72,27 @@ def test_a_wrong_kernel_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("own")
 def test_it_is_searched_with_the_kernel_beside_it_and_read_back_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone and in a suite. Without the task a run can still be read, and errors say what is missing to continue it."""
+    """In a suite, by its path alone. Without the folder a run can still be read, and errors say what is missing."""
     monkeypatch.chdir(tmp_path)
-    done = run("suite", "--tasks", "axp*", "-R", "1", "-D", "0", "--device", "cpu")
+    mine = copy(tmp_path / "folder")
+    (mine / "suite.yaml").write_text("name: mine\n")
+    done = run("suite", "--suite", "folder", "--tasks", "axp*", "-R", "1", "-D", "0", "--device", "cpu")
     assert done.exit_code == 0, done.output
     (folder,) = Path("runs").glob("suite_*/axpby_fp32")
     assert (folder / "best.cu").read_text() == STEP.read_text()
-    told = run("report", "runs").stdout
-    assert "tasks of one's own" in " ".join(told.split())
-    assert "unknown" not in told
+    manifest = json.loads((folder / "run.json").read_text())
+    assert (manifest["suite"], manifest["card"]) == ("mine", str(mine / "tasks" / "axpby.yaml"))
     again = run("suite", "--replay", str(folder.parent), "--out", "again")
     assert again.exit_code == 0, again.output
     assert "axpby" in again.output
-    monkeypatch.delenv(resources.TASKS)
+    more = run("optimize", "--resume", str(folder), "-R", "1", "--json")
+    assert more.exit_code == 0, more.output
+    mine.rename(tmp_path / "moved")
+    told = " ".join(run("report", "runs", "--suite", "mine").stdout.split())
+    assert "1 of 1 mine task got a correct kernel" in told
     assert run("show", str(folder)).exit_code == 0
     refused = run("optimize", "--resume", str(folder), "-R", "2")
     assert refused.exit_code == 2
@@ -134,7 +139,7 @@ def test_a_name_is_one_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(CardError, match="has the name relu, and its file another one"):
         cards.load("axpby")
     (mine / "tasks" / "axpby.yaml").rename(mine / "tasks" / "relu.yaml")
-    with pytest.raises(CardError, match=r"relu.yaml has the name of a task of MSKernelBench"):
+    with pytest.raises(CardError, match=r"relu.yaml:2 .* has the name of a task of MSKernelBench"):
         cards.load("relu")
 
 

@@ -37,7 +37,10 @@ With --json, errors are also printed on stdout as {"error": {"reason", "fix", "e
 """
 # The module of each command, which has a function of the command's name.
 _MODULES = {
-    **{name: name for name in ("optimize", "suite", "show", "report", "evaluate", "compare", "tasks", "doctor")},
+    **{
+        name: name
+        for name in ("optimize", "suite", "show", "report", "evaluate", "compare", "tasks", "doctor", "check")
+    },
     **{name: name for name in ("vendor", "audit", "limits", "sanitize", "profile", "prompt", "calibrate", "metrics")},
     "new": "new",
     "hgemm": "hgemm",

@@ -22,6 +22,7 @@ _ANOTHER = "Give another place with --save."
 
 @click.command()
 @click.argument("tasks", nargs=-1)
+@options.of_suite
 @options.precisions
 @options.device
 @click.option(
@@ -55,6 +56,7 @@ _ANOTHER = "Give another place with --save."
 @options.as_json
 def audit(
     tasks: tuple[str, ...],
+    of: str | None,
     precision: str,
     device: str,
     patterns: tuple[str, ...],
@@ -65,7 +67,7 @@ def audit(
     save: Path | None,
     as_json: bool,
 ) -> None:
-    """Test the harness with dishonest and with unusual but honest kernels for TASKS, by default MSKernelBench's fifty.
+    """Test the harness with dishonest and with unusual but honest kernels for TASKS, by default a whole suite.
 
     Shows which passed, which were refused, and by which check. Kinds that do not depend on the task are tried on five
     varied tasks. On the CPU device a whole audit takes hours, and --sample 5 takes 15 to 20 minutes on two cores. To
@@ -76,13 +78,12 @@ def audit(
     from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
-    from cudamaster.tasks import cards
 
     kinds = _chosen(corpus.load(), patterns)
     if listed:
         _show(kinds, as_json=as_json)
         return
-    wanted = [cards.load(name) for name in tasks or cards.names()]
+    wanted = options.cards_of(tasks, of)
     precisions = list(BENCHMARK_PRECISIONS) if precision == "both" else [Precision(precision)]
     chosen = choose(device)
     if save is not None:
@@ -91,7 +92,7 @@ def audit(
     subjects = running.subjects(wanted, precisions, chosen)
     started = monotonic()
     with _progress(console(), hidden=as_json) as progress:
-        whole = running.plan(kinds, subjects, everywhere=bool(tasks))
+        whole = running.plan(kinds, subjects, everywhere=bool(tasks) or not all(card.of_benchmark for card in wanted))
         work = running.sample(whole, sample) if sample else whole
         bar = progress.add_task("candidates", total=len(work))
 

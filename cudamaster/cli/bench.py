@@ -29,6 +29,7 @@ _ENDINGS = (".json", ".md")
 
 @click.command()
 @click.argument("tasks", nargs=-1)
+@options.of_suite
 @options.precisions
 @options.device
 @click.option("--calls", type=click.IntRange(0, options.MOST_CALLS), default=0, show_default=True,
@@ -38,6 +39,7 @@ _ENDINGS = (".json", ".md")
 @options.as_json
 def baselines(
     tasks: tuple[str, ...],
+    of: str | None,
     precision: str,
     device: str,
     calls: int,
@@ -47,23 +49,24 @@ def baselines(
 ) -> None:
     """Check baselines against their double-precision references; with --calls, time them.
 
-    Without TASKS, those of MSKernelBench. On a GPU every case is run, on the CPU device the verification cases, under
-    a memory checker. Exits with 1 when one fails.
+    Without TASKS, those of the suite, which is MSKernelBench if none is named. On a GPU every case is run, on the CPU
+    device the verification cases, under a memory checker. Exits with 1 when one fails.
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
-    from cudamaster.tasks import cards
     from cudamaster.workbench import floors
     from cudamaster.workbench.baselines import check
     from cudamaster.workbench.evaluation import Workbench
 
-    named = [cards.load(name) for name in tasks or cards.names()]  # all of them before the first one runs
+    named = options.cards_of(tasks, of)  # all of them before the first one runs
     chosen = choose(device)
     if calls and chosen.emulated:
         raise UsageError("Baselines cannot be timed on the CPU device.", "Leave out --calls, or use a GPU.")
     if save is not None and not calls:
         raise UsageError("--save writes times, but nothing is timed.", "Add --calls 20, say.")
+    if save is not None and len(suites := sorted({card.suite for card in named})) > 1:
+        raise UsageError(f"These are tasks of {' and '.join(suites)}.", "Save each suite's table by itself.")
     if save is not None:
         for ending in _ENDINGS:
             must_be_writable(save.with_name(f"{save.name}{ending}"), _ANOTHER)

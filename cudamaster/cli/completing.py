@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -44,11 +45,8 @@ def _tasks(incomplete: str) -> list[CompletionItem]:
 
 def _names() -> set[str]:
     folders = [resources.bench()]
-    try:
-        own = resources.own_tasks()
-        folders += [own] if own is not None else []
-    except CudaMasterError:  # a command says so
-        pass
+    with suppress(CudaMasterError):  # a command says so
+        folders += resources.task_folders()
     return {"hgemm"} | {path.stem for folder in folders for path in (folder / "tasks").glob("*.yaml")}
 
 

@@ -120,10 +120,14 @@ def _say_emulated(out: Console, result: Result, path: Path) -> None:
 
 def _next(result: Result, path: Path, settings: Settings) -> str:
     """The command to try next: the one that continues a stopped search, or else evaluates its best kernel again."""
+    from cudamaster.runs.record import read_manifest
+    from cudamaster.tasks import finding
+
     if result.stopped:
         return ourselves("optimize", "--resume", str(path))
     best = result.best
-    again = ["evaluate", best.task, str(path / "best.cu"), "--precision", best.precision.value]
+    task = finding.short(best.task, read_manifest(path).card)
+    again = ["evaluate", task, str(path / "best.cu"), "--precision", best.precision.value]
     if settings.device != "auto":
         again += ["--device", settings.device]
     if best.command != result.baseline.command:

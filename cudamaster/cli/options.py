@@ -42,6 +42,12 @@ seed: Decorator = click.option(
 )
 MOST_JOBS = 256  # each is a thread
 
+of_suite: Decorator = click.option(
+    "--suite",
+    "of",
+    metavar="NAME|FOLDER",
+    help="A suite, by its name or by the folder of its tasks; `cudamaster tasks` lists them.",
+)
 as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
 
 
@@ -94,6 +100,26 @@ def precision_of(card: TaskCard, given: str) -> Precision:
 def precisions_of(card: TaskCard, given: str) -> tuple[Precision, ...]:
     """The precisions of a task that are meant, `both` being all. Raises UsageError as `precision_of`."""
     return card.precisions if given == _BOTH else (precision_of(card, given),)
+
+
+def cards_of(tasks: Sequence[str], of: str | None) -> list[TaskCard]:
+    """The cards of the tasks that are meant: those named, or all of the suite `of`, or of MSKernelBench.
+
+    Raises UsageError for a task that the suite does not have.
+    """
+    from cudamaster.core.errors import UsageError, nearest
+    from cudamaster.tasks import cards, task_suites
+
+    if of is None:
+        return [cards.load(name) for name in tasks or cards.names()]
+    suite = task_suites.named(of)
+    sources = dict(zip(suite.tasks, suite.sources, strict=True))
+    if unknown := next((task for task in tasks if task not in sources), None):
+        fix = nearest(unknown, sources, f"`cudamaster tasks --suite {of}` lists them.")
+        raise UsageError(f"The suite {suite.name} has no task {unknown!r}.", fix)
+    if not sources:
+        raise UsageError(f"The suite {suite.name} has no tasks.", f"Put their cards into {suite.folder / 'tasks'}.")
+    return [cards.load(sources[task]) for task in tasks or sources]
 
 
 def of_hgemm(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -140,12 +140,12 @@ def _of_kernel(
 
 def _of_run(path: Path, role: Role, number: int | None) -> tuple[Request, str]:
     from cudamaster.core.errors import UsageError
-    from cudamaster.runs import prompting
+    from cudamaster.runs import prompting, searching
     from cudamaster.runs.record import read_record
     from cudamaster.tasks import cards
 
     record = read_record(path)
-    heard, end = prompting.of_run(record, cards.load(record.manifest.task))
+    heard, end = prompting.of_run(record, cards.load(searching.card_of(record.manifest) or record.manifest.task))
     # If a reply was asked for again, the first request; the second one adds the reply and what was wrong with it.
     fitting = [each for each in heard if each.request.role is role and len(each.request.messages) == 2]
     rounds = sorted({each.round for each in fitting})

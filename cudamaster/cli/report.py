@@ -30,6 +30,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 @click.command()
 @click.argument("results", nargs=-1, required=True, metavar="RESULTS...", type=click.Path(path_type=Path))
+@options.of_suite
 @click.option("--html", type=_FILE, metavar="FILE", help="Write the report as one HTML page that needs no network.")
 @click.option("--kernels", type=_FILE, metavar="FILE", help="Write one HTML page of the best kernels beside their "
               "baselines, with what bounds them and how they were found.")  # fmt: skip
@@ -45,6 +46,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @options.as_json
 def report(
     results: tuple[Path, ...],
+    of: str | None,
     html: Path | None,
     kernels: Path | None,
     csv_file: Path | None,
@@ -72,9 +74,9 @@ def report(
     if against:
         if html or kernels or csv_file or figures:
             raise UsageError("--compare writes no page, CSV or figures.", "Leave out one or the other.")
-        _compare(results, as_json=as_json, every=every)
+        _compare(results, of, as_json=as_json, every=every)
         return
-    loaded = load(results)
+    loaded = _of(load(results), of)
     if not loaded.results and not loaded.authorities:
         first = " ".join(problem.what for problem in loaded.problems[:_FEW_PROBLEMS])
         what = "wait for them or continue them with --resume" if loaded.missing else "name run folders or suites"
@@ -86,6 +88,12 @@ def report(
         print_json(exported(loaded))
     else:
         _print(console(), loaded, every=every)
+
+
+def _of(loaded: Report, suite: str | None) -> Report:
+    from cudamaster.report import one_suite
+
+    return loaded if suite is None else one_suite.only(loaded, suite)
 
 
 def _write_files(
@@ -211,14 +219,14 @@ def _problems(out: Console, problems: tuple[Problem, ...], *, every: bool) -> No
             out.print(f"… {len(these) - len(shown)} more: --all")
 
 
-def _compare(results: tuple[Path, ...], *, as_json: bool, every: bool) -> None:
+def _compare(results: tuple[Path, ...], of: str | None, *, as_json: bool, every: bool) -> None:
     from cudamaster.core.errors import RunFolderError, UsageError
     from cudamaster.report.comparing import compare
     from cudamaster.report.loading import load
 
     if len(results) != 2:
         raise UsageError(f"--compare takes two RESULTS, not {len(results)}.", "Give it A and B.")
-    first, second = (load([path]) for path in results)
+    first, second = (_of(load([path]), of) for path in results)
     for side, path in ((first, results[0]), (second, results[1])):
         if not side.results:
             why = " ".join(problem.what for problem in side.problems)

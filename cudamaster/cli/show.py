@@ -397,6 +397,9 @@ def _flags(attempt: AttemptSummary) -> str:
 
 def _next(run: RunSummary, *, alone: bool) -> str:
     """The command to try next."""
+    from cudamaster.runs.record import read_manifest
+    from cudamaster.tasks import finding
+
     if run.stopped_at is not None and run.state.value == "running":
         return ourselves("show", run.path) + " again, later"
     if run.best is None and run.baseline_verdict is not None and run.baseline_verdict.status.value != "correct":
@@ -409,5 +412,6 @@ def _next(run: RunSummary, *, alone: bool) -> str:
     device = [] if settings.device == "auto" else ["--device", settings.device]
     if best is None or not best.improved:
         return ourselves("show", run.path, "--html", f"{Path(run.path).name}.html")
-    again = ["evaluate", run.task, str(Path(run.path) / "best.cu"), "--precision", run.precision.value, *device]
+    task = finding.short(run.task, read_manifest(Path(run.path)).card)
+    again = ["evaluate", task, str(Path(run.path) / "best.cu"), "--precision", run.precision.value, *device]
     return ourselves(*again, "--command", best.command)

@@ -33,9 +33,10 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 
 
 @click.command(cls=SearchCommand)
+@options.of_suite
 @click.option("--tasks", "patterns", multiple=True, metavar="GLOB",
-              help="Tasks by name, your own too; can be repeated. hgemm_tn_fp32_* matches that variant's grid.  "
-              "[default: MSKernelBench, all fifty]")  # fmt: skip
+              help="Tasks by name, of the suite or of any; can be repeated. hgemm_tn_fp32_* matches that variant's "
+              "grid.  [default: all of the suite, MSKernelBench if none is named]")  # fmt: skip
 @click.option("--sample", type=click.IntRange(1), metavar="N",
               help="Of the hgemm tasks that match, take N, spread over the sizes; always the same ones.")  # fmt: skip
 @click.option("--precision", type=_PRECISION,
@@ -57,6 +58,7 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 @budget_options
 @options.as_json
 def suite(
+    of: str | None,
     patterns: tuple[str, ...],
     sample: int | None,
     precision: str | None,
@@ -87,11 +89,11 @@ def suite(
 
     if resumed is not None:
         path = resumed
-        plan = _carried_on(path, search, records)
+        plan = _carried_on(path, search, records, of)
         limits = budget.limits(plan.sessions[-1].limits if plan.sessions else None)
     else:
         path, limits = records.record or fresh_path(out), budget.limits()
-        plan = _planned(patterns, sample, precision, search, models, records)
+        plan = _planned(of, patterns, sample, precision, search, models, records)
     settings = plan.settings
     whole = settings.replay is not None and not settings.replay.models_only
     places = ("record",) if whole else units(settings.device)
@@ -99,7 +101,9 @@ def suite(
     if not whole:
         # Errors that concern all tasks are reported once, before anything begins: no device, no such thresholds.
         first = plan.entries[0]
-        backends.workbench(settings, cards.load(first.task), first.precision, places[0] if places else None)
+        backends.workbench(
+            settings, cards.load(first.card or first.task), first.precision, places[0] if places else None
+        )
     if settings.replay is None:
         asked = backends.models(settings, path, limits)
         must_be_priced(asked, limits)
@@ -126,6 +130,7 @@ def suite(
 
 
 def _planned(
+    of: str | None,
     patterns: Sequence[str],
     sample: int | None,
     precision: str | None,
@@ -137,17 +142,21 @@ def _planned(
     from cudamaster.core.errors import UsageError
     from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
     from cudamaster.suites import planning
+    from cudamaster.tasks import task_suites
 
     one = precision or ("both" if records.source is not None else Precision.FP32.value)
     precisions = list(BENCHMARK_PRECISIONS) if one == "both" else [Precision(one)]
     if records.source is None:
-        return planning.fresh(search.settings(models), patterns, precisions, sample)
+        suite = None if of is None else task_suites.named(of)
+        return planning.fresh(search.settings(models), patterns, precisions, sample, suite)
+    if of is not None:
+        raise UsageError("A replay has the tasks of its record.", "Leave out --suite.")
     if sample is not None:
         raise UsageError("A replay has the tasks of its record.", "Leave out --sample.")
     return planning.replayed(records.wanted, patterns, precisions, device=search.device, seed=search.seed)
 
 
-def _carried_on(path: Path, search: SearchOptions, records: RecordOptions) -> Suite:
+def _carried_on(path: Path, search: SearchOptions, records: RecordOptions, of: str | None) -> Suite:
     """The suite in this folder, with what is left of it to do."""
     from cudamaster.core.errors import UsageError
     from cudamaster.runs import backends
@@ -157,6 +166,8 @@ def _carried_on(path: Path, search: SearchOptions, records: RecordOptions) -> Su
 
     if records.source is not None:
         raise UsageError("A suite is resumed or replayed, not both.", "Leave --replay out.")
+    if of is not None:
+        raise UsageError("A suite that is resumed keeps its tasks.", "Leave out --suite.")
     must_leave_to_resume("suite")
     plan = planning.carried_on(read(path), path, More(search.rounds, search.debug_tries))
     if any(entry.state is not State.DONE for entry in plan.entries):
@@ -173,7 +184,7 @@ def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budg
     from cudamaster.runs import optimization, searching
 
     def search(entry: Entry, path: Path, unit: str, observer: Observer, budget: Budget) -> Result:
-        result = searching.of_suite(path, entry.task, entry.precision, settings, unit).run(budget, observer)
+        result = searching.of_suite(path, entry.task, entry.precision, settings, unit, entry.card).run(budget, observer)
         optimization.must_make_sense(path, result)
         return result
 

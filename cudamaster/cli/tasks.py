@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from cudamaster.tasks.cards import TaskCard
+    from cudamaster.tasks.task_suites import TaskSuite
 
 
 @click.command()
@@ -31,16 +32,20 @@ if TYPE_CHECKING:
     show_default="fp32, or the one that the task has",
     help="Element type of the skeleton.",
 )
+@options.of_suite
 @options.of_hgemm
 @options.as_json
-def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> None:
+def tasks(name: str | None, of: str | None, skeleton: bool, precision: str, as_json: bool) -> None:
     """List the tasks, or describe one: what its kernel gets, has to declare and has to compute, and at which sizes.
 
-    Tasks of your own, in the folder that CUDAMASTER_TASKS names, are listed after those of MSKernelBench.
+    Suites of your own tasks, in folders that CUDAMASTER_TASKS names and in your data folder, are listed after
+    MSKernelBench.
     """
     from cudamaster.core.errors import CardError, UsageError
-    from cudamaster.tasks import cards, harness, hgemm
+    from cudamaster.tasks import cards, harness, hgemm, task_suites
 
+    if of is not None and name is not None:
+        raise UsageError("--suite lists a suite, and NAME describes one task.", "Give one of them.")
     if skeleton:
         if name is None:
             raise UsageError("--skeleton is for one task.", "Name it: `cudamaster tasks` lists them.")
@@ -55,61 +60,91 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
     if name is not None:
         _show(cards.load(name), as_json)
         return
-    loaded, unusable = [], []
-    for each in (*cards.names(), *cards.own_names()):
-        try:
-            loaded.append(cards.load(each))
-        except CardError as error:
-            unusable.append(error)
-    footprints = {
-        card.name: max(card.footprint_bytes(case, card.precisions[0]) for case in card.cases) for card in loaded
-    }
+    suites = task_suites.every() if of is None else (task_suites.named(of),)
+    listed, unusable = [], []
+    for suite in suites:
+        if not hgemm.is_meant(suite.name):  # which has thousands, all alike
+            for each in suite.sources:
+                try:
+                    listed.append(cards.load(each))
+                except CardError as error:
+                    unusable.append(error)
     if as_json:
+        products = suites[0].tasks if of is not None and hgemm.is_meant(suites[0].name) else ()
         print_json(
             {
-                card.name: {
-                    "id": card.id,
-                    "of": cards.MSKERNELBENCH if card.of_benchmark else str(card.folder),
-                    "title": card.title,
-                    "category": card.category,
-                    "timed_cases": sum(case.sweep for case in card.cases),
-                    "verification_cases": sum(not case.sweep for case in card.cases),
-                    "largest_footprint_bytes": footprints[card.name],
-                }
-                for card in loaded
+                **{card.name: _fields(card) for card in listed},
+                **{name: {"suite": suites[0].name, "of": suites[0].name} for name in products},
             }
         )
-        _leave_out(unusable)
-        return
-    of_benchmark = [card for card in loaded if card.of_benchmark]
-    own = [card for card in loaded if not card.of_benchmark]
-    out = console()
-    _list(out, of_benchmark, footprints)
-    timed_cases = sum(case.sweep for card in of_benchmark for case in card.cases)
-    out.print(
-        f"{cards.MSKERNELBENCH}: {len(of_benchmark)} tasks, {timed_cases} timed cases in each precision. Timed cases "
-        "are scored, the checked ones are further ones that have to be right; largest: all buffers of the largest case "
-        "in fp32."
-    )
-    out.print(
-        "The suite hgemm, products of fp16 matrices, has a task for every shape: hgemm --shape 4096x2048x512, say, "
-        f"which is named {hgemm.EXAMPLE}."
-    )
-    if own:
-        out.print(f"\nTasks of your own, in {own[0].folder}:")
-        _list(out, own, footprints)
-    click.echo(f"Next: {ourselves('tasks', 'NAME')}, or {ourselves('optimize', 'NAME', '--precision', 'bf16')}")
+    else:
+        _print(suites, listed, all_of_them=of is None)
     _leave_out(unusable)
 
 
-def _list(out: Console, listed: Sequence[TaskCard], footprints: Mapping[str, int]) -> None:
+def _fields(card: TaskCard) -> dict[str, object]:
+    """A task as JSON lists it."""
+    return {
+        "id": card.id,
+        "suite": card.suite,
+        "of": card.suite if card.shipped else str(card.folder),
+        "title": card.title,
+        "category": card.category,
+        "timed_cases": sum(case.sweep for case in card.cases),
+        "verification_cases": sum(not case.sweep for case in card.cases),
+        "largest_footprint_bytes": _footprint(card),
+    }
+
+
+def _footprint(card: TaskCard) -> int:
+    return max(card.footprint_bytes(case, card.precisions[0]) for case in card.cases)
+
+
+def _print(suites: Sequence[TaskSuite], listed: Sequence[TaskCard], *, all_of_them: bool) -> None:
+    """Tables of the tasks, suite by suite, and of the suites."""
+    from cudamaster.tasks import cards, hgemm
+
+    out = console()
+    for suite in suites:
+        own = [card for card in listed if card.suite == suite.name and card.folder == suite.folder]
+        if suite.name == cards.MSKERNELBENCH:
+            _list(out, own)
+            timed_cases = sum(case.sweep for card in own for case in card.cases)
+            out.print(
+                f"{suite.name}: {len(own)} tasks, {timed_cases} timed cases in each precision. Timed cases are "
+                "scored, the checked ones are further ones that have to be right; largest: all buffers of the largest "
+                "case in fp32."
+            )
+        elif own:
+            out.print(f"\n{suite.name}{f', {suite.title}' if suite.title else ''}, in {suite.folder}:")
+            _list(out, own)
+    if all_of_them:
+        rows = [[each.name, str(len(each.tasks)), each.title, _place(each)] for each in suites]
+        out.print("")
+        out.print(table(["suite", "tasks", "title", "folder"], rows, right=["tasks"]))
+    if any(hgemm.is_meant(each.name) for each in suites):
+        out.print(
+            "hgemm has a task for every shape; those of its grid are counted. hgemm --shape 4096x2048x512, say, is "
+            f"named {hgemm.EXAMPLE}."
+        )
+    click.echo(f"Next: {ourselves('tasks', 'NAME')}, or {ourselves('optimize', 'NAME', '--precision', 'bf16')}")
+
+
+def _place(suite: TaskSuite) -> str:
+    """Where a user's own suite is."""
+    from cudamaster.core import resources
+
+    return "" if suite.folder == resources.bench() else str(suite.folder)
+
+
+def _list(out: Console, listed: Sequence[TaskCard]) -> None:
     rows = []
     in_categories = sorted(listed, key=lambda card: (card.category, card.id))
     for category, group in groupby(in_categories, lambda card: card.category):
         for k, card in enumerate(group):
             timed = sum(case.sweep for case in card.cases)
             rows.append(["" if k else category, card.name, str(timed), str(len(card.cases) - timed),
-                         _size(footprints[card.name])])  # fmt: skip
+                         _size(_footprint(card))])  # fmt: skip
     columns = ["category", "task", "timed", "checked", "largest"]
     out.print(table(columns, rows, right=columns[2:]))
 
@@ -141,7 +176,7 @@ def _size(count: int) -> str:
 
 def _show(card: TaskCard, as_json: bool) -> None:
     """Prints a card for whoever writes a kernel: what it computes, what to declare, and which sizes count."""
-    from cudamaster.tasks import truth
+    from cudamaster.tasks import finding, truth
     from cudamaster.tasks.held_out import in_words
 
     if as_json:
@@ -149,7 +184,11 @@ def _show(card: TaskCard, as_json: bool) -> None:
         print_json({**card.model_dump(mode="json"), "declarations": declarations, "hash": card.hash})
         return
     out = console()
-    place = f"of the suite {card.suite}" if card.family else f"task {card.id} of {card.suite or card.folder}"
+    place = (
+        f"of the suite {card.suite}"
+        if card.family
+        else f"task {card.id} of {card.suite}{'' if card.shipped else f', in {card.folder}'}"
+    )
     out.print(f"{card.title} ({card.name}, {card.category}, {place})\n", style="bold")
     out.print(card.summary.strip())
     out.print(f"\n    {card.formula}\n")
@@ -194,5 +233,6 @@ def _show(card: TaskCard, as_json: bool) -> None:
             if p.exact_if is not None:
                 out.print(f"{p.name}, in cases where {p.exact_if} is not 0: compared exactly.")
     last = ("--precision", card.precisions[-1].value) if len(card.precisions) > 1 else ()
-    start = ourselves("tasks", card.name, "--skeleton", *last)
-    click.echo(f"\nNext: {start} > {card.name}.cu, or {ourselves('optimize', card.name, *last)}")
+    name = finding.short(card.name, card.source)
+    start = ourselves("tasks", name, "--skeleton", *last)
+    click.echo(f"\nNext: {start} > {card.name}.cu, or {ourselves('optimize', name, *last)}")

@@ -28,6 +28,12 @@ def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     return f"Did you mean {' or '.join(near)}?" if near else otherwise
 
 
+def one_line(said: object, longest: int = 600) -> str:
+    """A text without line breaks, cut at `longest` characters."""
+    text = " ".join(str(said).split())
+    return text if len(text) <= longest else f"{text[:longest]} ..."
+
+
 class CudaMasterError(Exception):
     """A fault that a person can act on.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import math
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache, reduce
 
 Number = int | float
@@ -35,24 +35,31 @@ _LONG_LONG = 2**63
 
 
 class ExpressionError(ValueError):
-    """An expression that does not parse, uses something that is not allowed, or uses an unknown name."""
+    """An expression that does not parse, uses something that is not allowed, or uses an unknown name.
+
+    `text` is the expression. `unknown` is the name that is unknown, and `known` are those that it could be.
+    """
+
+    def __init__(self, text: str, problem: str, unknown: str | None = None, known: Iterable[str] = ()) -> None:
+        super().__init__(f"{text[:_LONGEST]!r} {problem}")
+        self.text, self.unknown, self.known = text, unknown, tuple(sorted(known))
 
 
 @lru_cache(maxsize=4096)  # a card evaluates the same few expressions for every case
 def parse(text: str) -> ast.expr:
     """Parse one expression; raises ExpressionError naming the offending part."""
     if len(text) > _LONGEST:
-        raise ExpressionError(f"{text[:40]!r}... has {len(text)} characters, an expression has at most {_LONGEST}")
+        raise ExpressionError(text[:40], f"... has {len(text)} characters, an expression has at most {_LONGEST}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Python finds odd, `1if 2else 3` say, is refused later
             tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
-        raise ExpressionError(f"{text!r} is not an expression: {error.msg}") from error
+        raise ExpressionError(text, f"is not an expression: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ExpressionError(f"{text!r} is not an expression: {error}") from error
+        raise ExpressionError(text, f"is not an expression: {error}") from error
     if _depth(tree) > _DEEPEST:
-        raise ExpressionError(f"{text!r} is nested more than {_DEEPEST} deep")
+        raise ExpressionError(text, f"is nested more than {_DEEPEST} deep")
     return tree
 
 
@@ -62,7 +69,7 @@ def evaluate(text: str, names: Mapping[str, Number]) -> Number:
     def value(node: ast.expr) -> Number:
         found = computed(node)
         if not _held_by_c(found):
-            raise ExpressionError(f"{text!r} exceeds the numbers that the harness computes with")
+            raise ExpressionError(text, "exceeds the numbers that the harness computes with")
         return found
 
     def computed(node: ast.expr) -> Number:
@@ -72,7 +79,7 @@ def evaluate(text: str, names: Mapping[str, Number]) -> Number:
             case ast.Name(id=name) if name in names:
                 return names[name]
             case ast.Name(id=name):
-                raise ExpressionError(f"{text!r} names {name!r}; known are {', '.join(sorted(names))}")
+                raise _unknown(text, name, names)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -value(operand)
             case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)) if _open(power):
@@ -81,18 +88,18 @@ def evaluate(text: str, names: Mapping[str, Number]) -> Number:
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
                 first, second = value(left), value(right)
                 if isinstance(op, ast.FloorDiv) and min(first, second) < 0:
-                    raise ExpressionError(f"{text!r} divides a negative number, which C rounds the other way")
+                    raise ExpressionError(text, "divides a negative number, which C rounds the other way")
                 return _BINARY[type(op)][1](first, second)
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _CALLS:
                 return _CALLS[name][1](*(value(argument) for argument in arguments))
-        raise ExpressionError(f"{text!r}: {ast.unparse(node)!r} is not allowed in a card's expression")
+        raise ExpressionError(text, f"has {ast.unparse(node)!r}, which is not allowed in a card's expression")
 
     try:
         return value(parse(text))
     except (ArithmeticError, TypeError, ValueError) as error:
         if isinstance(error, ExpressionError):
             raise
-        raise ExpressionError(f"{text!r} has no value: {error}") from error
+        raise ExpressionError(text, f"has no value: {error}") from error
 
 
 def to_c(text: str, prefix: Mapping[str, str], real: Collection[str] = ()) -> str:
@@ -115,6 +122,8 @@ def to_c(text: str, prefix: Mapping[str, str], real: Collection[str] = ()) -> st
                 return repr(number)
             case ast.Name(id=name) if name in prefix:
                 return prefix[name]
+            case ast.Name(id=name) if name not in _CALLS:
+                raise _unknown(text, name, prefix)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 negated = written(operand)
                 return f"-({negated})" if negated.startswith("-") else f"-{negated}"
@@ -123,7 +132,7 @@ def to_c(text: str, prefix: Mapping[str, str], real: Collection[str] = ()) -> st
             case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)) if _open(power):
                 base = written(left)
                 if len(base) * power > 10 * _LONGEST:
-                    raise ExpressionError(f"{text!r} has powers of powers that are too long to write out")
+                    raise ExpressionError(text, "has powers of powers that are too long to write out")
                 return "(" + " * ".join([base] * power) + ")"
             case ast.BinOp(left=left, op=ast.FloorDiv(), right=right) if not whole(node):
                 return f"std::floor({written(left)} / static_cast<double>({written(right)}))"
@@ -134,7 +143,7 @@ def to_c(text: str, prefix: Mapping[str, str], real: Collection[str] = ()) -> st
                 return reduce(lambda first, second: f"{function}({first}, {second})", map(written, arguments))
             case ast.Call(func=ast.Name(id="log2" | "isqrt" as name), args=[argument], keywords=[]):
                 return f"{_CALLS[name][0]}({written(argument)})"
-        raise ExpressionError(f"{text!r}: {ast.unparse(node)!r} cannot be written as C")
+        raise ExpressionError(text, f"has {ast.unparse(node)!r}, which cannot be written as C")
 
     text_in_c = written(parse(text))
     return text_in_c[1:-1] if text_in_c.startswith("(") and _wraps(text_in_c) else text_in_c
@@ -145,7 +154,11 @@ def call(text: str) -> tuple[str, tuple[str, ...]]:
     match parse(text):
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             return name, tuple(ast.unparse(argument) for argument in arguments)
-    raise ExpressionError(f"{text!r} is not of the form generator(argument, ...)")
+    raise ExpressionError(text, "is not of the form generator(argument, ...)")
+
+
+def _unknown(text: str, name: str, known: Iterable[str]) -> ExpressionError:
+    return ExpressionError(text, f"names {name!r}; known are {', '.join(sorted(known)) or 'none'}", name, known)
 
 
 def _open(power: int) -> bool:

@@ -36,15 +36,19 @@ def bench() -> Path:
     return root() / "bench"
 
 
-def own_tasks() -> Path | None:
-    """A user's own tasks, in a folder laid out as bench/: $CUDAMASTER_TASKS, else `user_tasks` where that has any.
+def task_folders() -> tuple[Path, ...]:
+    """Folders of a user's own tasks, each laid out as bench/, in the order in which they are named; none twice.
 
-    None where there are none. Raises as `task_folder`.
+    First those that $CUDAMASTER_TASKS names, with a colon between them, then those of the configuration files, then
+    `user_tasks` itself and the folders in it, as far as they hold tasks. Raises as `task_folder` for one that is named
+    and is none, and UsageError for a configuration file that cannot be used.
     """
-    chosen = os.environ.get(TASKS)
-    if chosen:
-        return task_folder(Path(os.path.expanduser(chosen)))  # noqa: PTH111
-    return task_folder(user_tasks()) if (user_tasks() / "tasks").is_dir() else None
+    named = [task_folder(place) for place in os.environ.get(TASKS, "").split(":") if place]
+    configured = [task_folder(place) for place in configuration.task_folders()]
+    found: dict[Path, Path] = {}
+    for folder in (*named, *configured, *_folders_in(user_tasks())):
+        found.setdefault(folder.resolve(), folder)
+    return tuple(found.values())
 
 
 def user_tasks() -> Path:
@@ -60,23 +64,31 @@ def user_tasks() -> Path:
     return folder.absolute() / "tasks"
 
 
-def configured_tasks() -> tuple[Path, ...]:
-    """The folders that `tasks` in the configuration files names, the project's first; absolute, not tested.
-
-    Raises UsageError for a file that cannot be used.
-    """
-    return configuration.task_folders()
-
-
-def task_folder(place: Path) -> Path:
+def task_folder(place: str | Path) -> Path:
     """The absolute path of a folder of tasks. Raises UsageError for what is none, or cannot be named to compilers."""
-    place = place.absolute()
+    absolute = Path(os.path.expanduser(place)).absolute()  # noqa: PTH111
     fix = f"Name a folder with tasks/, fp32/, bf16/ and reference/, or unset {TASKS} where that is what names it."
-    if (why := _why_no_place(place)) is not None:
-        raise UsageError(f"The tasks in {place} cannot be used: {why}.", fix)
-    if not (place / "tasks").is_dir():
-        raise UsageError(f"There are no tasks in {place}: it has no folder tasks/.", fix)
-    return place
+    if (why := _why_no_place(absolute)) is not None:
+        raise UsageError(f"The tasks in {absolute} cannot be used: {why}.", fix)
+    if not _has_tasks(absolute):
+        raise UsageError(f"There are no tasks in {absolute}: it has no folder tasks/.", fix)
+    return absolute
+
+
+def _folders_in(place: Path) -> list[Path]:
+    """The place if it is a folder of tasks, and those directly in it that are."""
+    try:
+        inside = sorted(each for each in place.iterdir() if each.name != "tasks") if place.is_dir() else []
+    except OSError:  # nobody may look there
+        inside = []
+    return [each for each in (place, *inside) if _has_tasks(each)]
+
+
+def _has_tasks(place: Path) -> bool:
+    try:
+        return (place / "tasks").is_dir()
+    except OSError:  # a name too long, or nobody may look there
+        return False
 
 
 def templates() -> Path:

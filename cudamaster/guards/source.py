@@ -90,6 +90,38 @@ def check_as_written(code: str, signature: Signature) -> Refusal | None:
     )
 
 
+def check_defined(code: str, signature: Signature) -> Refusal | None:
+    """Why a text does not define the wrapper of a signature, with C linkage and its parameters; None where it does.
+
+    It looks at nothing else, and takes macros as they are written.
+    """
+    parsed = parse(_region(code, None))
+    definitions, declared = [], False
+    for node in walk(parsed.root):
+        if node.type in ("function_definition", "declaration"):
+            found = [chain for name, chain in declarators(node) if name == signature.wrapper and is_function(chain)]
+            declared |= bool(found) and _has_c_linkage(node)
+            definitions += [node] if found and node.type == "function_definition" else []
+    if len(definitions) != 1:
+        what = f"is defined {len(definitions)} times" if definitions else "is not defined"
+        line = parsed.line(definitions[1]) if definitions else None
+        return Refusal("source", f"the wrapper {signature.wrapper} {what}", line, f"Define {signature} once.")
+    if not declared:
+        return _refuse(parsed, definitions[0], f"{signature.wrapper} lacks extern C linkage", f"Write {signature}.")
+    return _check_wrapper(parsed, definitions[0], signature)
+
+
+def _has_c_linkage(node: Node) -> bool:
+    """Whether a definition or declaration stands in extern "C"."""
+    around = node.parent
+    while around is not None:
+        value = around.child_by_field_name("value") if around.type == "linkage_specification" else None
+        if value is not None and text_of(value) == '"C"':
+            return True
+        around = around.parent
+    return False
+
+
 def device_names(code: str, preprocessed: str | None) -> frozenset[str]:
     """The region's variables in device memory: nvcc leaves a shadow of each in the host's object, and `check_object`
     has to know them from the host's own."""

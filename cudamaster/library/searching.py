@@ -240,19 +240,25 @@ def _wanted(
             raise UsageError(
                 "A run is resumed or replayed, not both.", "Use --resume alone to continue a stopped replay."
             )
-        by_name = isinstance(task, str) and not task.endswith(".yaml")
-        card = None if task is None or by_name else load_task(task)
-        name = task if isinstance(task, str) and by_name else None if card is None else card.name
-        return searching.resumed(resumed, More(search.rounds, search.debug_tries), name, card)
+        return searching.resumed(resumed, More(search.rounds, search.debug_tries), _known_as(task))
     if task is None and records.source is None:
         raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --resume RUN.")
     card = None if task is None else load_task(task)
     one = Precision(precision or Precision.FP32) if card is None else precision_of(card, precision)
     if card is None or records.source is not None:
-        path, name = partial(records.path, out), None if card is None else card.name
-        return searching.replayed(records.wanted, name, one, path, device=search.device, seed=search.seed, card=card)
-    settings = search.settings(models)
-    return searching.Search(records.path(out, card.name, one), card.name, one, settings, unit, card=card)
+        path, known_as = partial(records.path, out), _known_as(card)
+        return searching.replayed(records.wanted, known_as, one, path, device=search.device, seed=search.seed)
+    source = "" if card.source == card.name else card.source
+    return searching.Search(
+        records.path(out, card.name, one), card.name, one, search.settings(models), unit, card=source
+    )
+
+
+def _known_as(task: str | os.PathLike[str] | TaskCard | None) -> str | None:
+    """What loads the task: its name, or the path of its card."""
+    if task is None:
+        return None
+    return os.fspath(task) if isinstance(task, str | os.PathLike) else task.source
 
 
 def _objects(wanted: Search, models: ModelOptions) -> dict[Role, Model]:

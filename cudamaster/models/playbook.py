@@ -2,8 +2,8 @@
 
     cudamaster/playbook/<task>/<precision>/1_<idea>.cu, 2_<idea>.cu ...
 
-For a user's own tasks it is the folder playbook/ beside theirs ($CUDAMASTER_TASKS), where there is one. Of a suite that
-has a task for every shape, a function gives the kernels of a task (runs/playbooks.py).
+For a user's own tasks it is the folder playbook/ beside theirs (`resources.task_folders`), where there is one. Of a
+suite that has a task for every shape, a function gives the kernels of a task (runs/playbooks.py).
 
 Each file opens with a header of comments, and goes through the same pipeline as any model's code:
 
@@ -44,16 +44,20 @@ Steps = Callable[[str], tuple[Step, ...]]
 
 
 class PlaybookModel:
-    """Answers from the playbook in `library`; by default from the shipped one, and from that of a user's own tasks.
+    """Answers from the playbook in `library`; by default from the shipped one, and from those of a user's own tasks.
 
+    `own` is the folder of a task that is not found by its name: its playbook goes before the others.
     `suites` gives the steps of tasks whose names begin with a suite's name and an underscore, by the whole name.
     """
 
-    def __init__(self, library: Path | None = None, suites: Mapping[str, Steps] | None = None) -> None:
+    def __init__(
+        self, library: Path | None = None, suites: Mapping[str, Steps] | None = None, own: Path | None = None
+    ) -> None:
         self._suites = suites or {}
-        own = resources.own_tasks() if library is None else None
         shipped = library or resources.package() / "playbook"
-        self._libraries = [shipped, *([own / "playbook"] if own is not None else [])]
+        folders = resources.task_folders() if library is None else ()
+        first = [own / "playbook"] if own is not None else []
+        self._libraries = [*first, shipped, *(folder / "playbook" for folder in folders)]
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cudamaster.core.records import to_json
 from cudamaster.report.data import Missing, Report, TaskResult
-from cudamaster.report.numbers import Group, groups
+from cudamaster.report.numbers import Group, groups, suite_of
 
 FORMAT = 1  # of both; it changes when a name or a meaning does
 
@@ -55,6 +55,7 @@ COLUMNS = (
     "started",
     "origin",
     "remarks",
+    "suite",
 )
 # A spreadsheet takes such a cell for a formula, and models write some of them.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -93,6 +94,7 @@ def _group(group: Group, results: list[int]) -> dict[str, Any]:
     classes = group.classes
     return {
         **{name: to_json(getattr(group, name)) for name in names},
+        "suite": group.suite,
         "results": results,
         "missing": [one.name for one in group.missing],
         "classes": {
@@ -156,6 +158,7 @@ def _line(result: TaskResult) -> dict[str, object]:
         "started": result.started,
         "origin": result.origin,
         "remarks": "; ".join((*result.notes, *result.remarks)),
+        "suite": suite_of(result),
     }
 
 
@@ -166,6 +169,7 @@ def _missing(one: Missing) -> dict[str, object]:
         "category": one.category,
         "progress": "missing",
         "remarks": one.why,
+        "suite": suite_of(one),
     }
 
 

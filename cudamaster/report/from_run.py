@@ -56,36 +56,40 @@ def result(path: Path, source: str) -> TaskResult | Missing:
         doing = f" ({summary.stopped_at})" if summary.stopped_at else ""
         verb = "has not" if summary.state is RunState.RUNNING else "was stopped before it had"
         why = f"{path} {verb} judged a kernel{doing}"
-        return Missing(summary.task, summary.precision, category(summary.task), why, summary.hardware.emulated)
+        manifest = read_manifest(path)
+        said = about(summary.task, None, manifest.suite, manifest.card)
+        return Missing(summary.task, summary.precision, said.category, why, summary.hardware.emulated, said.suite)
     return _FromSummary(summary, RunRecord(path, read_manifest(path)), source).result()
-
-
-def category(task: str) -> str:
-    """The category of a task; "unknown" if the benchmark has no such task."""
-    return about(task, None).category
 
 
 @dataclass(frozen=True)
 class About:
-    """What the benchmark says about a task. `remarks` say what is unusual about it."""
+    """What its card says about a task. `remarks` say what is unusual about it; `suite` is as of a TaskResult."""
 
     title: str
     category: str
     remarks: tuple[str, ...]
+    suite: str
 
 
-def about(task: str, card_hash: str | None) -> About:
-    """What the benchmark says about a task whose card had the hash `card_hash` when it was run."""
+def about(task: str, card_hash: str | None, suite: str = "", card: str = "") -> About:
+    """What is known about a task whose card had the hash `card_hash` when it was run.
+
+    `suite` is the suite that its record names, and `card` the path of its card then, which may be gone.
+    """
     from cudamaster.tasks import cards
 
     try:
-        card = cards.load(task)
+        found = cards.load(card if Path(card).is_file() else task)
+        suite = suite or found.suite
     except CudaMasterError:
-        return About(task, "unknown", (f"unknown task: the benchmark here has no {task}",))
-    if card_hash is None or card.hash == card_hash:
-        return About(card.title, card.category, ())
+        remark = f"unknown task: the benchmark here has no {task}"
+        return About(task, "unknown", (remark,), "" if suite == cards.MSKERNELBENCH else suite)
+    suite = "" if suite == cards.MSKERNELBENCH else suite
+    if card_hash is None or found.hash == card_hash:
+        return About(found.title, found.category, (), suite)
     remark = "other card: measured by another task card than today's, so that P may be another measure"
-    return About(card.title, card.category, (remark,))
+    return About(found.title, found.category, (remark,), suite)
 
 
 def configuration(settings: Settings) -> Configuration:
@@ -163,7 +167,8 @@ class _FromSummary:
     def result(self) -> TaskResult:
         summary = self._summary
         chosen = self._best()
-        said = about(summary.task, self._record.manifest.card_hash)
+        run = self._record.manifest
+        said = about(summary.task, run.card_hash, run.suite, run.card)
         last = next(reversed([verdict.status for _, _, verdict in _judged(summary)]), None)
         common = TaskResult(
             origin=str(self._record.path),
@@ -193,7 +198,8 @@ class _FromSummary:
             baseline=self._kernel(summary.baseline),
             before=self._view(summary.baseline),
             remarks=(*said.remarks, *self._remarks()),
-            card_hash=self._record.manifest.card_hash,
+            card_hash=run.card_hash,
+            suite=said.suite,
         )
         return common if chosen is None else self._with_best(common, *chosen)
 

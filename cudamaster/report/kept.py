@@ -72,6 +72,8 @@ class _Run(_Lenient):
     baseline: str
     hardware: _Hardware
     settings: _Settings
+    suite: str = ""
+    card: str = ""
 
 
 class _Best(_Lenient):
@@ -128,7 +130,7 @@ def result(path: Path, source: str) -> TaskResult:
     verdict = _file(_Verdict, inside if inside.exists() else path / "verdict.json")
     if verdict.candidate != best.candidate:
         raise RunFolderError(f"The verdict in {path} is of {verdict.candidate}, the best is {best.candidate}.", _FIX)
-    said = about(run.task, run.card_hash)
+    said = about(run.task, run.card_hash, run.suite, run.card)
     own = best.candidate != run.baseline and verdict.status is Status.CORRECT
     sweep = tuple(_timed(one) for one in verdict.cases if one.sweep)
     overall = _overall(sweep) if own else None
@@ -167,6 +169,7 @@ def result(path: Path, source: str) -> TaskResult:
         remarks=(*said.remarks, *_remarks(run, best, overall if own else None)),
         sanitizers=verdict.sanitizers,
         card_hash=run.card_hash,
+        suite=said.suite,
     )
 
 

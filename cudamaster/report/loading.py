@@ -142,7 +142,7 @@ class _Loader:
                 "Wait for it." if result.progress is RunProgress.RUNNING else f"Carry it on: optimize --resume {path}",
                 serious=False,
             )
-        if result.task not in self._benchmark and not suite_of(result.category):
+        if result.task not in self._benchmark and not suite_of(result):
             result = _marked_apart(result)
         self._keep(result, live=result.source != "kept")
         return result
@@ -258,7 +258,8 @@ def _not_there(path: Path, entry: Entry, emulated: bool | None, *, begun: bool) 
         why = f"its run in {path} cannot be read"
     else:
         why = f"{path} did not get to it"
-    return Missing(entry.task, entry.precision, from_run.category(entry.task), why, emulated)
+    said = from_run.about(entry.task, None, card=entry.card)
+    return Missing(entry.task, entry.precision, said.category, why, emulated, said.suite)
 
 
 def _still_missing(missing: Sequence[Missing], results: Sequence[TaskResult]) -> tuple[Missing, ...]:
@@ -295,8 +296,8 @@ def _unusual(results: Sequence[TaskResult]) -> tuple[Problem, ...]:
 def _numbered(results: Sequence[TaskResult]) -> tuple[TaskResult, ...]:
     """In order, with runs of the same task and setting numbered by when they began."""
 
-    def same(result: TaskResult) -> tuple[bool, str, str, str, str, str]:
-        where = (result.emulated, result.hardware.name, result.model, result.configuration.described)
+    def same(result: TaskResult) -> tuple[bool, str, str, str, str, str, str]:
+        where = (result.emulated, result.hardware.name, result.model, result.configuration.described, suite_of(result))
         return (*where, result.precision.value, result.task)
 
     numbered = []

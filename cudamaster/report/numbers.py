@@ -109,7 +109,7 @@ class Classes:
     metrics: tuple[MetricSummary, ...]
 
 
-# Whose tasks have its name for a category: hgemm_open is hgemm with kernels that may include CUTLASS.
+# Whose tasks have its name for a category, by which older records show them.
 _SUITES = ("hgemm", "hgemm_open")
 
 
@@ -142,8 +142,8 @@ class Group:
 
     @property
     def suite(self) -> str:
-        """The suite that its tasks are of: hgemm, hgemm_open, or empty for the benchmark and a user's own tasks."""
-        return suite_of(self.results[0].category)
+        """The suite that its tasks are of; empty for the benchmark, and where records do not say it."""
+        return suite_of(self.results[0])
 
     @property
     def emulated(self) -> bool:
@@ -151,9 +151,9 @@ class Group:
         return self.hardware.emulated
 
 
-def suite_of(category: str) -> str:
-    """The suite beside the benchmark that has this category; empty if none has. Results of suites are never pooled."""
-    return category if category in _SUITES else ""
+def suite_of(one: TaskResult | Missing) -> str:
+    """The suite beside the benchmark that a task is of; empty if it is of none. Results of suites are never pooled."""
+    return one.suite or (one.category if one.category in _SUITES else "")
 
 
 def groups(report: Report, *, pooled: bool = False) -> tuple[Group, ...]:
@@ -161,7 +161,7 @@ def groups(report: Report, *, pooled: bool = False) -> tuple[Group, ...]:
 
     def key(result: TaskResult) -> tuple[bool, str, str, str, str, str]:
         precision, where = "" if pooled else result.precision.value, (result.emulated, result.hardware.name)
-        return (*where, result.model, result.configuration.described, suite_of(result.category), precision)
+        return (*where, result.model, result.configuration.described, suite_of(result), precision)
 
     made = []
     for _, same in groupby(sorted(report.results, key=key), key):
@@ -307,19 +307,21 @@ def _summary(kind: Bottleneck, metric: str, changes: Sequence[MetricChange]) -> 
 def _group(report: Report, results: tuple[TaskResult, ...], precision: Precision | None) -> Group:
     first = results[0]
     tasks = by_task(results)
-    own = _is_own(report, first.task)
-    suite = suite_of(first.category)
+    suite = suite_of(first)
+    own = bool(suite) or _is_own(report, first.task)
 
     def same_set(one: TaskResult | Missing) -> bool:
-        return _is_own(report, one.task) == own and suite_of(one.category) == suite
+        return suite_of(one) == suite and (bool(suite) or _is_own(report, one.task) == own)
 
     expected = {one.name: one for one in report.missing if one.emulated in (None, first.emulated) and same_set(one)}
     for other in report.results:
         if other.emulated == first.emulated and same_set(other):
             why = "not run with this model and configuration"
-            expected.setdefault(other.name, Missing(other.task, other.precision, other.category, why))
-    wanted = {result.precision for result in report.results if suite_of(result.category) == suite}
-    wanted |= {one.precision for one in report.missing if suite_of(one.category) == suite}
+            expected.setdefault(
+                other.name, Missing(other.task, other.precision, other.category, why, suite=other.suite)
+            )
+    wanted = {result.precision for result in report.results if suite_of(result) == suite}
+    wanted |= {one.precision for one in report.missing if suite_of(one) == suite}
     wanted = {precision} if precision else wanted
     missing = [one for name, one in sorted(expected.items()) if name not in tasks and one.precision in wanted]
     return Group(

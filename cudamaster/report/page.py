@@ -227,7 +227,7 @@ def _part(report: Report, shown: size_plots.Reach) -> _Part:
     typicals = {id(typical(runs)) for group in pooled for runs in by_task(group.results).values()}
     entries = []
     for number, result in enumerate(ordered, 1):
-        key = (result.hardware.name, result.model, result.configuration.described, suite_of(result.category))
+        key = (result.hardware.name, result.model, result.configuration.described, suite_of(result))
         repeated = repetitions[key] > 1
         entries.append(_entry(result, number, names[key], shown, repeated=repeated, with_code=id(result) in typicals))
     # Of several searches each says what it lacks, which another one may have.

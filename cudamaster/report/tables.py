@@ -82,7 +82,7 @@ def tasks(report: Report) -> tuple[Table, ...]:
     """For each GPU and for the CPU device a line a task, precision and search, the largest P first."""
 
     def place(run: TaskResult) -> tuple[bool, str, str]:
-        return run.emulated, run.hardware.name, suite_of(run.category)
+        return run.emulated, run.hardware.name, suite_of(run)
 
     return tuple(_tasks(list(here)) for _, here in groupby(sorted(report.results, key=place), place))
 
@@ -105,7 +105,7 @@ def _tasks(results: Sequence[TaskResult]) -> Table:
     note = "Emulated times choose between kernels there, and say nothing about a GPU" if emulated else ""
     if model is not None:
         note = f"P is modelled, the interval is the model's known error, and no GPU measured it: {model.described}"
-    where = _where(results[0].hardware.name, suite_of(results[0].category))
+    where = _where(results[0].hardware.name, suite_of(results[0]))
     return Table(f"Tasks on {where}", note, tuple(columns), tuple(rows), (p, "interval", "of floor"))
 
 

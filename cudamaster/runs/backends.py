@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import replace as changed
+from functools import partial
 from pathlib import Path
 
 from cudamaster.core.values import Precision, Role
@@ -66,14 +67,16 @@ def models_must_be_usable(settings: Settings, answered: Container[Role] = ()) ->
         choose.must_be_usable(_choice(changed(settings, models=asked)))
 
 
-def models(settings: Settings, run: Path, limits: Limits | None = None) -> dict[Role, Model]:
+def models(settings: Settings, run: Path, limits: Limits | None = None, own: Path | None = None) -> dict[Role, Model]:
     """A model for each role that is asked, within `limits`; `run` is the run's own folder, which may hold replies.
+
+    `own` is the folder of a task that is not found by its name, where its playbook lies.
 
     Raises RunFolderError for a record that cannot be used, and UsageError.
     """
     record = record_of(settings)
     if settings.replay is None or record is None:
-        return choose.build(_choice(settings), (limits or Limits()).reply_seconds, playbooks.playbook)
+        return choose.build(_choice(settings), (limits or Limits()).reply_seconds, partial(playbooks.playbook, own))
     done = replaying.answered(read_record(run)) if (run / "run.json").is_file() else None
     return replaying.models(
         record, done, same_requests=not settings.replay.models_only, real_time=settings.replay.real_time

@@ -80,7 +80,7 @@ def _search(
 ) -> Result:
     with Spending(folder, budget) as spending:
         run = folder.manifest
-        examples = worked_examples.choose(run.task, run.precision, run.settings.examples)
+        examples = worked_examples.choose(run.task, run.precision, run.settings.examples, run.card)
         recorded = worked_examples.shown(Recorder(folder, spending, observer).models(models), examples)
         workbench = RecordedWorkbench(workbench, folder, spending)
         frame = registry.begin(workbench, recorded, run.settings, _SavesBest(folder, observer))
@@ -137,6 +137,8 @@ def _manifest(workbench: Workbench, settings: Settings) -> Manifest:
         baseline=workbench.baseline.id,
         hardware=workbench.hardware,
         settings=settings,
+        suite=workbench.card.suite,
+        card="" if workbench.card.source == workbench.card.name else workbench.card.source,
     )
 
 

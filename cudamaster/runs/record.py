@@ -98,7 +98,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Manifest:
-    """run.json: what the run is about, and what has to be the same when it is resumed."""
+    """run.json: what the run is about, and what has to be the same when it is resumed.
+
+    `suite` is the name of the task's suite. `card` is the path of the card of a user's own task, where it is looked for
+    first. Both are empty in records of before.
+    """
 
     format: int
     started: str
@@ -109,6 +113,8 @@ class Manifest:
     baseline: str
     hardware: Hardware
     settings: Settings
+    suite: str = field(default="", metadata=LATER)
+    card: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from cudamaster.models.protocol import Model
 from cudamaster.runs import backends, carrying, optimization, replaying
 from cudamaster.runs.budget import Budget, Limits
 from cudamaster.runs.carrying import More
-from cudamaster.runs.record import Replay, RunRecord, Settings, read_manifest, read_record
+from cudamaster.runs.record import Manifest, Replay, RunRecord, Settings, read_manifest, read_record
 from cudamaster.runs.spending import last_unit
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Result
 from cudamaster.tasks import cards
-from cudamaster.tasks.cards import TaskCard
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Search:
     """A search for one task in the run folder `path`.
 
     `more` is what a run that is there is given; None for a run that is not. `unit` is the device to use of several.
-    `card` is the task's card where the name alone does not lead to it.
+    `card` is the path of the task's card, where its name alone does not find it.
     """
 
     path: Path
@@ -36,7 +35,7 @@ class Search:
     settings: Settings
     unit: str | None = None
     more: More | None = None
-    card: TaskCard | None = None
+    card: str = ""
 
     @cached_property
     def earlier(self) -> RunRecord | None:
@@ -54,12 +53,12 @@ class Search:
         unit = self.unit
         if unit is None and self.earlier is not None:
             unit = last_unit(self.earlier.sessions)
-        card = cards.load(self.task) if self.card is None else self.card
-        return backends.workbench(self.settings, card, self.precision, unit)
+        return backends.workbench(self.settings, cards.load(self.card or self.task), self.precision, unit)
 
     def models(self, limits: Limits) -> dict[Role, Model]:
         """The model of each role."""
-        return backends.models(self.settings, self.path, limits)
+        own = cards.load(self.card).folder if self.card else None
+        return backends.models(self.settings, self.path, limits, own)
 
     def run(
         self, budget: Budget, observer: Observer | None = None, models: Mapping[Role, Model] | None = None
@@ -76,15 +75,27 @@ class Search:
         return result
 
 
-def resumed(path: Path, more: More, task: str | None = None, card: TaskCard | None = None) -> Search:
+def resumed(path: Path, more: More, task: str | None = None) -> Search:
     """The search of the run in `path`, which is one of `task` where that is given, with more to do.
 
     Raises UsageError for another task, and what `carrying.settings_with` raises.
     """
     manifest, settings = read_manifest(path), carrying.settings_with(path, more)
-    if task not in (None, manifest.task):
+    if _name(task) not in (None, manifest.task):
         raise UsageError(f"{path} is a run of {manifest.task}, not of {task}.", "Leave TASK out with --resume.")
-    return Search(path, manifest.task, manifest.precision, settings, more=more, card=card)
+    return Search(path, manifest.task, manifest.precision, settings, more=more, card=card_of(manifest, task))
+
+
+def card_of(manifest: Manifest, given: str | None = None) -> str:
+    """The path of the card of a run's task: the one given, else where it was; empty if its name has to find it."""
+    if given is not None and given.endswith(".yaml"):
+        return given
+    return manifest.card if manifest.card and Path(manifest.card).is_file() else ""
+
+
+def _name(task: str | None) -> str | None:
+    """The name of a task that is given by its name or by the path of its card."""
+    return cards.load(task).name if task is not None and task.endswith(".yaml") else task
 
 
 def replayed(
@@ -95,27 +106,27 @@ def replayed(
     *,
     device: str,
     seed: int | None,
-    card: TaskCard | None = None,
 ) -> Search:
     """The search that replays a record: the run folder that `replay` names, or that of the task among its folders.
 
     `path_of` gives the path of a task's own run folder. Raises UsageError where the record is one of another task.
     """
-    record = replaying.find(Path(replay.record), task, precision)
+    name = _name(task)
+    record = replaying.find(Path(replay.record), name, precision)
     run = read_manifest(record)
-    if task not in (None, run.task):
+    if name not in (None, run.task):
         raise UsageError(f"{record} is a record of {run.task}, not of {task}.", "Leave TASK out.")
     replay = changed(replay, record=str(record.resolve()))
     settings = backends.replayed_settings(run.settings, replay, device=device, seed=seed)
-    return Search(path_of(run.task, run.precision), run.task, run.precision, settings, card=card)
+    return Search(path_of(run.task, run.precision), run.task, run.precision, settings, card=card_of(run, task))
 
 
-def of_suite(path: Path, task: str, precision: Precision, settings: Settings, unit: str) -> Search:
+def of_suite(path: Path, task: str, precision: Precision, settings: Settings, unit: str, card: str = "") -> Search:
     """The search of one task of a suite, in its run folder: it goes on where it is there, with what the suite has."""
     if (path / "run.json").is_file():
         own, more = read_manifest(path).settings, carrying.as_in_suite(path, settings)
-        return Search(path, task, precision, own, unit, more)
+        return Search(path, task, precision, own, unit, more, card)
     if settings.replay is None:
-        return Search(path, task, precision, settings, unit)
+        return Search(path, task, precision, settings, unit, card=card)
     again = replayed(settings.replay, task, precision, lambda *_: path, device=settings.device, seed=settings.seed)
     return changed(again, unit=unit)

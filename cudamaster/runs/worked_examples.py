@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
+from pathlib import Path
 
 from cudamaster.agents import prompts
 from cudamaster.core.values import Precision, Role
@@ -28,15 +29,16 @@ class WorkedExample:
     code: str
 
 
-def choose(task: str, precision: Precision, count: int) -> tuple[WorkedExample, ...]:
+def choose(task: str, precision: Precision, count: int, card: str = "") -> tuple[WorkedExample, ...]:
     """Up to `count` examples for a task, those of its own category first, else in the order of the benchmark.
 
     Of each task it is the last step, which stands on the ones before it. For a task in fp16 the examples are in bf16.
+    `card` is the path of the task's card if its name may not find it.
     """
     if count == 0:
         return ()
     known = [cards.load(name) for name in cards.names()]
-    every = [*known, *map(cards.load, cards.own_names())]
+    every = [*known, *map(cards.load, [card] if Path(card).is_file() else cards.own_names())]
     category = next((card.category for card in every if card.name == task), "dense" if hgemm.is_meant(task) else None)
     others = sorted((card for card in known if card.name != task), key=lambda card: card.category != category)
     playbook = playbooks.playbook()

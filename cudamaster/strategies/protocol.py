@@ -15,7 +15,7 @@ from cudamaster.strategies.result import Round
 
 
 class Card(Protocol):
-    """The part of a task card that prompts need."""
+    """The part of a task card that prompts and records need."""
 
     @property
     def name(self) -> str:
@@ -30,6 +30,16 @@ class Card(Protocol):
     @property
     def hash(self) -> str:
         """Content hash of the card."""
+        ...
+
+    @property
+    def suite(self) -> str:
+        """Name of the suite that the task is of."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """The task's name where that is enough to find it, else the path of its card."""
         ...
 
     @property

@@ -45,7 +45,7 @@ class Entry:
 
     `unit` is the device that measures it. `score` is P of the best so far, 1 for the baseline. `seconds` are those in
     which a process worked on it. `error` is what made it fail, with the traceback if the bug is ours. `modelled` is the
-    model behind a modelled P.
+    model behind a modelled P. `card` is the path of the card of a user's own task.
     """
 
     task: str
@@ -60,6 +60,7 @@ class Entry:
     error: str | None = None
     trace: str | None = None
     modelled: GpuModel | None = field(default=None, metadata=LATER)
+    card: str = field(default="", metadata=LATER)
 
     @property
     def mark(self) -> str:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace as changed
 from pathlib import Path
 
-from cudamaster.core.errors import CardError, UsageError, nearest
+from cudamaster.core.errors import CardError, RunFolderError, UsageError, nearest
 from cudamaster.core.values import Precision
 from cudamaster.guards import symbols
-from cudamaster.runs import backends, carrying
+from cudamaster.runs import backends, carrying, searching
 from cudamaster.runs.record import Replay, Settings, read_manifest
 from cudamaster.runs.replaying import folder_name
 from cudamaster.suites import scheduler
 from cudamaster.suites.folder import Suite
 from cudamaster.tasks import cards, hgemm
 from cudamaster.tasks.harness import baseline_region
+from cudamaster.tasks.task_suites import TaskSuite
 
 
 def fresh(
-    settings: Settings, patterns: Sequence[str], precisions: Sequence[Precision], sample: int | None = None
+    settings: Settings,
+    patterns: Sequence[str],
+    precisions: Sequence[Precision],
+    sample: int | None = None,
+    of: TaskSuite | None = None,
 ) -> Suite:
-    """A suite of the tasks that match, the benchmark's if there are no patterns.
+    """A suite of the tasks that match: among those of the suite `of` or else all, the benchmark's without patterns.
 
     Patterns that begin with hgemm match the tasks of that suite's grid, or are the name of one of any shape; `sample`
     takes so many of them, spread over the sizes. Raises UsageError if a pattern matches none, and for a sample of none.
@@ -32,16 +37,25 @@ def fresh(
     """
     products, others = _divided(patterns)
     tasks: list[tuple[str, Precision]] = []
-    if others or not products:
-        known = [*cards.names(), *(cards.own_names() if others else ())]
-        tasks = [(name, each) for name in _matching(known, others) for each in _of(name, precisions)]
-        tasks.sort(key=lambda task: symbols.may_ask_driver(baseline_region(cards.load(task[0]), task[1])))
-    shapes = _products(products)
+    sources: dict[str, str] = {}
+    shapes: Sequence[str] = ()
+    if of is not None and hgemm.is_meant(of.name):
+        shapes = _matching(of.tasks, patterns)
+    elif of is not None or others or not products:
+        sources = _sources(of, others=bool(others))
+        chosen = _matching(list(sources), patterns if of is not None else others)
+        tasks = [(name, each) for name in chosen for each in _of(sources[name], precisions)]
+        tasks.sort(key=lambda task: symbols.may_ask_driver(baseline_region(cards.load(sources[task[0]]), task[1])))
+    if of is None:
+        shapes = _products(products)
     if sample is not None:
         if not shapes:
             raise UsageError("Samples are drawn from the suite hgemm alone.", "Add --tasks 'hgemm_tn_fp32_*', say.")
         shapes = hgemm.sample_names(shapes, sample)
-    return scheduler.new(settings, [*tasks, *((name, Precision.FP16) for name in shapes)])
+    if not tasks and not shapes:
+        raise UsageError(f"The suite {of.name if of else ''} has no tasks.", "Put their cards into its folder tasks/.")
+    every = [*tasks, *((name, Precision.FP16) for name in shapes)]
+    return scheduler.new(settings, every, {name: source for name, source in sources.items() if source != name})
 
 
 def replayed(
@@ -52,10 +66,11 @@ def replayed(
     Raises UsageError if there are none, and if one is of a task that is not known here.
     """
     source = Path(replay.record)
-    known = [*cards.names(), *cards.own_names()]
+    there = {path.parent.name for path in source.glob("*/run.json")}
+    sources = {**_recorded(source, there), **_sources(None, others=True)}
+    known = list(sources)
     products, others = _divided(patterns)
     names = _matching(known, others) if others or not products else []
-    there = {path.parent.name for path in source.glob("*/run.json")}
     endings = tuple(folder_name("", each) for each in (*precisions, Precision.FP16))
     recorded = {name.rpartition("_")[0] for name in there if name.endswith(endings)}
     names += [name for name in sorted(recorded) if hgemm.is_name(name) and _matches(name, patterns)]
@@ -65,7 +80,12 @@ def replayed(
             f"{source} holds records of tasks that are not known here: {', '.join(unknown)}.",
             "Set CUDAMASTER_TASKS to the folder that has them, or name other tasks with --tasks.",
         )
-    tasks = [(name, each) for name in names for each in _of(name, precisions) if folder_name(name, each) in there]
+    tasks = [
+        (name, each)
+        for name in names
+        for each in _of(sources.get(name, name), precisions)
+        if folder_name(name, each) in there
+    ]
     if not tasks:
         wanted = " or ".join(map(repr, patterns)) or "any task"
         raise UsageError(
@@ -74,7 +94,8 @@ def replayed(
         )
     first = read_manifest(source / folder_name(*tasks[0])).settings
     replay = changed(replay, record=str(source.resolve()))
-    return scheduler.new(backends.replayed_settings(first, replay, device=device, seed=seed), tasks)
+    paths = {name: path for name, path in sources.items() if path != name}
+    return scheduler.new(backends.replayed_settings(first, replay, device=device, seed=seed), tasks, paths)
 
 
 def carried_on(suite: Suite, path: Path, more: carrying.More) -> Suite:
@@ -84,6 +105,32 @@ def carried_on(suite: Suite, path: Path, more: carrying.More) -> Suite:
         fix = "Continue the recorded suite instead."
         raise UsageError(f"{path} is a replay, which has the rounds of its records.", fix)
     return scheduler.carried_on(suite, settings)
+
+
+def _sources(of: TaskSuite | None, *, others: bool) -> dict[str, str]:
+    """Tasks that can be named, and what `cards.load` takes for each; without `others` the benchmark's alone."""
+    if of is not None:
+        return dict(zip(of.tasks, of.sources, strict=True))
+    found = {name: name for name in cards.names()}
+    for name in cards.own_names() if others else ():
+        try:
+            found[name] = cards.load(name).source
+        except CardError:  # its search says why
+            found[name] = name
+    return found
+
+
+def _recorded(source: Path, there: Collection[str]) -> dict[str, str]:
+    """Tasks of one's own among records, and the paths of their cards where those are still there."""
+    found = {}
+    for folder in there:
+        try:
+            manifest = read_manifest(source / folder)
+        except RunFolderError:  # its replay says why
+            continue
+        if path := searching.card_of(manifest):
+            found[manifest.task] = path
+    return found
 
 
 def _of(name: str, precisions: Sequence[Precision]) -> Sequence[Precision]:

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as changed
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,14 +39,15 @@ _GRACE_S = 5.0  # for tasks to end by themselves after an interruption
 Search = Callable[[Entry, Path, str, Observer, Budget], Result]
 
 
-def new(settings: Settings, tasks: Sequence[tuple[str, Precision]]) -> Suite:
-    """A suite that has not begun."""
+def new(settings: Settings, tasks: Sequence[tuple[str, Precision]], cards: Mapping[str, str] | None = None) -> Suite:
+    """A suite that has not begun. `cards` has the paths of cards of a user's own tasks, by the tasks' names."""
+    paths = cards or {}
     return Suite(
         format=FORMAT,
         started=_now(),
         versions={"cudamaster": cudamaster.__version__, "python": platform.python_version()},
         settings=settings,
-        entries=tuple(Entry(task, precision) for task, precision in tasks),
+        entries=tuple(Entry(task, precision, card=paths.get(task, "")) for task, precision in tasks),
     )
 
 

@@ -15,15 +15,15 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
-from cudamaster.core import resources, yaml_text
-from cudamaster.core.errors import CardError, UsageError, nearest
+from cudamaster.core import resources
+from cudamaster.core.errors import CardError, one_line
 from cudamaster.core.expressions import ExpressionError, Number, call, evaluate, to_c
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, content_hash, wrapper_name
-from cudamaster.tasks import hgemm, truth
+from cudamaster.tasks import truth
 from cudamaster.tasks.held_out import Block, check_blocks
+from cudamaster.tasks.misfits import Misfits
 from cudamaster.tasks.parameters import (
     RANGES,
     SOUND,
@@ -40,8 +40,6 @@ from cudamaster.tasks.parameters import (
 from cudamaster.tasks.truth import Truth
 
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
-# Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
-_LONGEST_FILE = 16 * 1024
 _MOST_CASES = 500
 
 
@@ -121,6 +119,7 @@ class TaskCard(Strict):
     own_wrapper: Name | None = Field(default=None, alias="wrapper")
     baseline_by: Literal["kernel", "pytorch"] = "kernel"
     _folder: Path = PrivateAttr(default_factory=resources.bench)
+    _file: Path | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -129,58 +128,123 @@ class TaskCard(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskCard:
-        if not any(case.sweep for case in self.cases):
-            raise ValueError("there is no timed case: sweep is empty")
+        misfits = Misfits()
+        self._check_names(misfits)
+        self._check_written(misfits)
+        with misfits.at():
+            self._check_cases()
+        for k, generator in enumerate(self.inputs):
+            with misfits.at("inputs", k):
+                self._filled_by(generator)
+        misfits.end()  # what follows needs cases
+        for k, generator in enumerate(self.inputs):
+            with misfits.at("inputs", k):
+                for argument in call(generator)[1][len(self._filled_by(generator)) :]:
+                    evaluate(argument, self.cases[0].values)
         filled = [name for generator in self.inputs for name in self._filled_by(generator)]
         wanted = [p.name for p in self.parameters if p.role in ("input", "inout")]
-        if sorted(filled) != sorted(wanted):
-            raise ValueError(f"inputs fill {filled}, but have to fill each of {wanted} once")
-        scalars = [p.name for p in self.parameters if p.is_number]
-        if missing := [name for name in scalars if name not in self.sizes]:
-            raise ValueError(f"scalar parameters {missing} have no entry in sizes")
-        if not any(p.role in ("output", "inout") for p in self.parameters):
-            raise ValueError("no parameter is an output")
-        if len({p.name for p in self.parameters}) < len(self.parameters):
-            raise ValueError("two parameters have the same name")
-        if unknown := [name for name in self.fixed if name not in self.sizes]:
-            raise ValueError(f"fixed names {unknown}, which have no entry in sizes")
-        if self.own_wrapper is not None and self.family is not None:
-            raise ValueError("wrapper and family both name the wrapper: leave one of them out")
-        self._check_written()
+        with misfits.at("inputs"):
+            if sorted(filled) != sorted(wanted):
+                raise ValueError(f"inputs fill {filled}, but have to fill each of {wanted} once")
         for case in self.cases:
-            self.check_case(case)
+            with misfits.at():
+                self.check_case(case)
+            if misfits.found:
+                break
+        misfits.end()
         check_blocks(self)
         return self
 
-    def _check_written(self) -> None:
-        """All values that the harness holds as C can be written as C, unused defaults included."""
-        for position, default in enumerate(self.sizes.values()):
+    def _check_names(self, misfits: Misfits) -> None:
+        """Names of parameters and sizes stand for each other, and there is an output."""
+        scalars = [p.name for p in self.parameters if p.is_number]
+        with misfits.at("sizes"):
+            if missing := [name for name in scalars if name not in self.sizes]:
+                raise ValueError(f"scalar parameters {missing} have no entry in sizes")
+        with misfits.at("parameters"):
+            if not any(p.role in ("output", "inout") for p in self.parameters):
+                raise ValueError("no parameter is an output")
+        names = [p.name for p in self.parameters]
+        for k, name in enumerate(names):
+            with misfits.at("parameters", k, "name"):
+                if name in names[:k]:
+                    raise ValueError(f"two parameters have the same name, {name}")
+        with misfits.at("fixed"):
+            if unknown := [name for name in self.fixed if name not in self.sizes]:
+                raise ValueError(f"fixed names {unknown}, which have no entry in sizes")
+        with misfits.at("wrapper"):
+            if self.own_wrapper is not None and self.family is not None:
+                raise ValueError("wrapper and family both name the wrapper: leave one of them out")
+
+    def _check_written(self, misfits: Misfits) -> None:
+        """All values that the harness holds as C can be written as C, unused defaults included, and so can others."""
+        known = dict.fromkeys(self.sizes, "c")
+        with misfits.at("weight"):
+            to_c(self.weight, known)
+        for field in ("bytes_read", "bytes_written", "operations"):
+            with misfits.at("floor", field):
+                to_c(getattr(self.floor, field), {**known, "element_bytes": "c"})
+        for position, (name, default) in enumerate(self.sizes.items()):
             if default is not None:
-                to_c(str(default), dict.fromkeys(list(self.sizes)[:position], "c"))
-        for parameter in self.parameters:
-            for text in (parameter.length, parameter.unit, parameter.cost, parameter.exact_if, parameter.ulps):
-                if text is not None:
-                    to_c(text, dict.fromkeys(self.sizes, "c"))
+                with misfits.at("sizes", name):
+                    to_c(str(default), dict.fromkeys(list(self.sizes)[:position], "c"))
+        for k, parameter in enumerate(self.parameters):
+            for field in ("length", "unit", "cost", "exact_if", "ulps"):
+                if (text := getattr(parameter, field)) is not None:
+                    with misfits.at("parameters", k, field):
+                        to_c(text, known)
+
+    def _check_cases(self) -> None:
+        """Raises Misfits unless the card makes cases, some of them timed; each block that makes none is named."""
+        misfits = Misfits()
+        with misfits.at("sweep"):
+            self._check_number()
+            if not any(map(_number_of_cases, self.sweep)):
+                raise ValueError("there is no timed case: sweep is empty")
+        misfits.end()
+        try:
+            _ = self.cases
+        except ValueError as error:
+            for field, blocks in (("verify", self.verify), ("sweep", self.sweep)):
+                for k, block in enumerate(blocks):
+                    with misfits.at(field, k):
+                        for values in _crossed(block):
+                            self._values(values)
+            misfits.end()
+            raise Misfits.of(error, "weight") from error  # all else that a case takes is there
+
+    def _check_number(self) -> None:
+        """Raises ValueError for too many cases."""
+        if (number := sum(map(_number_of_cases, (*self.verify, *self.sweep)))) > _MOST_CASES:
+            raise ValueError(f"sweep and verify make {number} cases, and {_MOST_CASES} is the most")
 
     def check_case(self, case: Case) -> None:
-        """Raises ValueError unless lengths, units, costs, weight and floor of a case are numbers that make sense."""
-        if not (case.weight > 0 if case.sweep else case.weight >= 0):
-            raise ValueError(f"the weight of case {case.label} is {case.weight:g}")
+        """Raises Misfits unless lengths, units, costs, weight and floor of a case are numbers that make sense."""
+        misfits = Misfits()
+        with misfits.at("weight"):
+            if not (case.weight > 0 if case.sweep else case.weight >= 0):
+                raise ValueError(f"the weight of case {case.label} is {case.weight:g}")
         real = {p.name for p in self.parameters if p.is_number and not p.is_whole}
         names = {name: float(value) if name in real else value for name, value in case.values.items()}
-        for parameter in self.parameters:
+        for k, parameter in enumerate(self.parameters):
             for what, text, least in (("length", parameter.length, 0), ("unit", parameter.unit, 1)):
-                number = least if text is None else evaluate(text, names)
-                if not isinstance(number, int) or not least <= number <= WHOLE:
-                    raise ValueError(f"the {what} of {parameter.name} is {number} in case {case.label}")
-            if parameter.exact_if is not None:
-                evaluate(parameter.exact_if, names)
-            if self.reference_unit(parameter, case)[1] < 0:
-                raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
-        self._check_whole(case)
+                with misfits.at("parameters", k, what):
+                    number = least if text is None else evaluate(text, names)
+                    if not isinstance(number, int) or not least <= number <= WHOLE:
+                        raise ValueError(f"the {what} of {parameter.name} is {number} in case {case.label}")
+            with misfits.at("parameters", k, "exact_if"):
+                if parameter.exact_if is not None:
+                    evaluate(parameter.exact_if, names)
+            with misfits.at("parameters", k, "cost"):
+                if self.reference_unit(parameter, case)[1] < 0:
+                    raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
+        with misfits.at():
+            self._check_whole(case)
         for precision in self.precisions:
-            if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
-                raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
+            with misfits.at("floor"):
+                if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
+                    raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
+        misfits.end()
 
     def _check_whole(self, case: Case) -> None:
         """Raises ValueError where a parameter's type does not hold what a case passes to it, or fills it with."""
@@ -202,17 +266,17 @@ class TaskCard(Strict):
         """Buffers that a generator of `inputs` fills; ValueError where it is not called as inputs.h declares it."""
         known, (name, arguments) = generators(), call(generator)
         if name not in known:
-            raise ValueError(f"there is no input generator {name!r}; there are {', '.join(sorted(known))}")
+            raise ExpressionError(name, f"is no input generator; there are {', '.join(sorted(known))}", name, known)
         buffers, numbers = known[name]
         if len(arguments) != buffers + numbers:
             raise ValueError(f"{generator!r} has {len(arguments)} arguments, {name} takes {buffers + numbers}")
         parameters = {p.name: p for p in self.parameters if p.role in ("input", "inout")}
         for position, argument in enumerate(arguments[:buffers]):
             if argument not in parameters:
-                raise ValueError(f"{generator!r} fills {argument!r}, which is no input parameter")
+                what = f"fills {argument!r}, which is no input parameter"
+                raise ExpressionError(generator, what, argument, parameters)
             check_filled(name, position, parameters[argument])
         for argument in arguments[buffers:]:
-            evaluate(argument, self.cases[0].values)
             to_c(argument, dict.fromkeys(self.sizes, "c"))
         return arguments[:buffers]
 
@@ -222,11 +286,7 @@ class TaskCard(Strict):
 
         Raises ValueError for too many.
         """
-        lists = [
-            [value for value in block.values() if isinstance(value, list)] for block in (*self.verify, *self.sweep)
-        ]
-        if (number := sum(math.prod(map(len, crossed)) for crossed in lists)) > _MOST_CASES:
-            raise ValueError(f"sweep and verify make {number} cases, and {_MOST_CASES} is the most")
+        self._check_number()
         return tuple(
             self.case(values, sweep=sweep)
             for sweep, blocks in ((False, self.verify), (True, self.sweep))
@@ -239,6 +299,13 @@ class TaskCard(Strict):
 
         Raises ValueError for a size that is unknown, missing or no finite number.
         """
+        values = self._values(given)
+        label = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+                         for name, value in given.items())  # fmt: skip
+        return Case(values=values, sweep=sweep, label=label, weight=float(evaluate(self.weight, values)))
+
+    def _values(self, given: Mapping[str, Number]) -> dict[str, Number]:
+        """Every size of a case. Raises as `case`."""
         if unknown := [name for name in given if name not in self.sizes]:
             raise ValueError(f"case {dict(given)} sets {unknown}; sizes are {list(self.sizes)}")
         values: dict[str, Number] = {}
@@ -252,9 +319,7 @@ class TaskCard(Strict):
         for name, value in values.items():
             if not (abs(value) <= WHOLE if isinstance(value, int) else math.isfinite(value)):
                 raise ValueError(f"case {dict(given)}: {name} is no number that a double holds exactly")
-        label = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-                         for name, value in given.items())  # fmt: skip
-        return Case(values=values, sweep=sweep, label=label, weight=float(evaluate(self.weight, values)))
+        return values
 
     @property
     def unpassed(self) -> tuple[str, ...]:
@@ -317,9 +382,20 @@ class TaskCard(Strict):
         return self.folder == resources.bench()
 
     @property
-    def suite(self) -> str | None:
-        """The suite that it is of; None for a task of a user's own."""
-        return (self.family.suite if self.family else MSKERNELBENCH) if self.shipped else None
+    def suite(self) -> str:
+        """The name of the suite that it is of. Raises CardError where a user's folder does not say that right."""
+        from cudamaster.tasks import task_suites
+
+        if self.shipped:
+            return self.family.suite if self.family else MSKERNELBENCH
+        return task_suites.of_folder(self.folder).name
+
+    @property
+    def source(self) -> str:
+        """What `load` takes to give this card from any folder: its name if that is a shipped one's, else its path."""
+        if self.family or self._file is None or self._file == self.folder / self.path == resources.bench() / self.path:
+            return self.name
+        return str(self._file)
 
     @property
     def path(self) -> Path:
@@ -365,7 +441,7 @@ class TaskCard(Strict):
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise CardError(
-                f"The {what} of {self.name} cannot be read: {_one_line(error)}.",
+                f"The {what} of {self.name} cannot be read: {one_line(error)}.",
                 "Write it, or restore it from version control.",
             ) from error
 
@@ -415,82 +491,24 @@ class TaskCard(Strict):
 
 
 def names() -> list[str]:
-    """Names of MSKernelBench's tasks, in the order of their ids; those whose card cannot be used come last."""
-    return _names_in(resources.bench())
+    """As `finding.names`."""
+    from cudamaster.tasks import finding
+
+    return finding.names()
 
 
 def own_names() -> list[str]:
-    """Names of a user's own tasks in the same order, none where there are none. Raises as `resources.own_tasks`."""
-    folder = resources.own_tasks()
-    return [] if folder is None else _names_in(folder)
+    """As `finding.own_names`."""
+    from cudamaster.tasks import finding
 
-
-def _names_in(folder: Path) -> list[str]:
-    stems = [path.stem for path in (folder / "tasks").glob("*.yaml")]
-    return sorted(stems, key=lambda name: (_id(name), name))
-
-
-def _id(name: str) -> float:
-    try:
-        return load(name).id
-    except CardError:  # loading it raises the error
-        return math.inf
+    return finding.own_names()
 
 
 def load(name: str) -> TaskCard:
-    """The card of a task, by name, or of a user's own card by path (…/card.yaml).
+    """As `finding.load`."""
+    from cudamaster.tasks import finding
 
-    By name it is one of MSKernelBench's, one in $CUDAMASTER_TASKS, or one of the suite hgemm, whose names say the shape
-    (tasks/hgemm.py). Raises UsageError for an unknown task, CardError for a card that cannot be used.
-    """
-    if name.endswith(".yaml"):
-        return _by_path(Path(name))
-    folders = [resources.bench()] + ([own] if (own := resources.own_tasks()) is not None else [])
-    found = [folder for folder in folders if _is_file(folder / "tasks" / f"{name}.yaml") and "/" not in name]
-    if not found and hgemm.is_meant(name):
-        return _of_hgemm(hgemm.parse_name(name))
-    if not found:
-        known = sorted([*names(), *own_names()])
-        products = f" The suite {hgemm.SUITE} has a task for every shape: {hgemm.EXAMPLE}, say."
-        more = "" if own is not None else f" A folder of your own tasks is named by {resources.TASKS}."
-        every = f"Choose one of: {', '.join(known)}.{products}{more}"
-        raise UsageError(f"Unknown task {name!r}.", nearest(name, [*known, hgemm.SUITE, hgemm.EXAMPLE], every))
-    path = found[-1] / "tasks" / f"{name}.yaml"
-    fix = f"Give the file and the field `name` of {path} another name."
-    if len(found) > 1:
-        raise CardError(f"{path} has the name of a task of {MSKERNELBENCH}.", fix)
-    card = _read(path, path.stat().st_mtime_ns, found[0])
-    if card.name != name:
-        raise CardError(f"The card {path} has the name {card.name}, and its file another one.", "Make them the same.")
-    return card
-
-
-def _by_path(path: Path) -> TaskCard:
-    """A card by its path: with the baselines and the reference beside it where they are, else with the benchmark's."""
-    if not _is_file(path):
-        raise UsageError(f"There is no card {path}.", "Give the path of a file, or the name of a task without .yaml.")
-    folder = path.absolute().parent.parent
-    beside = ("reference", *(precision.value for precision in Precision))
-    whole = path.absolute().parent.name == "tasks" and any((folder / name).is_dir() for name in beside)
-    return _read(path, path.stat().st_mtime_ns, resources.task_folder(folder) if whole else resources.bench())
-
-
-@lru_cache(maxsize=4096)
-def _of_hgemm(task: hgemm.Task) -> TaskCard:
-    try:
-        text = hgemm.card_text(task)
-    except (OSError, UnicodeDecodeError) as error:
-        raise CardError(
-            f"The description of {task.name} cannot be read: {_one_line(error)}.", "Restore it from version control."
-        ) from error
-    return _checked(text, resources.bench() / hgemm.CARD_FILE, resources.bench())
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name too long for a file
-        return False
+    return finding.load(name)
 
 
 @lru_cache(maxsize=1)
@@ -501,79 +519,8 @@ def generators() -> Mapping[str, tuple[int, int]]:
     return {name: (len(re.findall(r"\bint ", rest)), len(re.findall(r"\bdouble ", rest))) for name, rest in found}
 
 
-_COMPARE = "Compare it with bench/tasks/spmv_csr.yaml; the fields are described in cudamaster/tasks/cards.py."
-
-
-@lru_cache(maxsize=128)
-def _read(path: Path, _changed: int, folder: Path) -> TaskCard:
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_LONGEST_FILE + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise CardError(f"The card {path} cannot be read: {_one_line(error)}.", _COMPARE) from error
-    return _checked(text, path, folder)
-
-
-def _checked(text: str, path: Path, folder: Path) -> TaskCard:
-    """The card in a text that was read from `path`. Raises CardError."""
-    try:
-        content = _content(text)
-    except yaml.YAMLError as error:
-        raise CardError(f"The card {path} cannot be read: {_one_line(error)}.", _COMPARE) from error
-    if not isinstance(content, dict):
-        raise CardError(f"The card {path} is no mapping of fields.", _COMPARE)
-    try:
-        card = TaskCard.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "card"
-        raise CardError(
-            f"The card {path} is wrong at {_one_line(where)}: {_one_line(first['msg'])}.", _COMPARE
-        ) from error
-    except (ExpressionError, ValueError) as error:
-        raise CardError(f"The card {path} is wrong: {_one_line(error)}.", _COMPARE) from error
-    card._folder = folder
-    return card
-
-
-def _one_line(said: object, longest: int = 600) -> str:
-    text = " ".join(str(said).split())
-    return text if len(text) <= longest else f"{text[:longest]} ..."
-
-
-def _content(text: str) -> Any:
-    """The content of YAML text. Raises YAMLError, also for forms that only mistakes and attacks have."""
-    if len(text) > _LONGEST_FILE:
-        raise yaml.YAMLError(f"it has more than {_LONGEST_FILE} characters")
-    loader = yaml_text.LOADER(text)
-    try:
-        root = loader.get_single_node()
-        _check_plain(root)
-        return None if root is None else loader.construct_document(root)
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        # What PyYAML raises for 2001-99-99, !!bool maybe, !!timestamp x and numbers of thousands of digits.
-        raise yaml.YAMLError(f"a value makes no sense: {error}") from error
-    finally:
-        loader.dispose()
-
-
-def _check_plain(root: yaml.Node | None) -> None:
-    """Refuses aliases, a few of which can stand for millions of values, and repeated keys: one would be lost."""
-    seen: set[int] = set()
-    left = [root] if root is not None else []
-    while left:
-        node = left.pop()
-        line = node.start_mark.line + 1
-        if id(node) in seen:
-            raise yaml.YAMLError(f"line {line} is meant twice: write it out instead of an alias")
-        seen.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            if twice := next((key for key in keys if keys.count(key) > 1), None):
-                raise yaml.YAMLError(f"the mapping in line {line} has the key {twice} twice")
-            left.extend(part for pair in node.value for part in pair)
-        elif isinstance(node, yaml.SequenceNode):
-            left.extend(node.value)
+def _number_of_cases(block: Mapping[str, list[Number] | Number]) -> int:
+    return math.prod(len(value) for value in block.values() if isinstance(value, list))
 
 
 def _crossed(block: Mapping[str, list[Number] | Number]) -> Iterator[dict[str, Number]]:

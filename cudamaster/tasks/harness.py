@@ -50,7 +50,7 @@ def render(
     return _template("test_harness.cu.j2").render(
         card=card,
         card_file=_card_file(card),
-        task_set=card.suite or "A task of one's own",
+        task_set=card.suite,
         truth=_TRUTHS[card.truth],
         against=truth.against(card),
         reference=f"reference/{card.reference_path.name}" if card.shipped else str(card.reference_path),

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cudamaster.core.expressions import Number, evaluate
+from cudamaster.tasks.misfits import Misfits
 
 if TYPE_CHECKING:
     from cudamaster.tasks.cards import Case, TaskCard
@@ -47,7 +48,7 @@ def draw(card: TaskCard, seed: int, *, largest: bool = False, count: int | None 
 
     The same seed gives the same cases. Every block comes up where `count` is at least the number of blocks; sizes
     that the card lists, or that were drawn before, are left out, unless a range holds hardly any others. Raises
-    ValueError, which names the field, the block and the size, where a block cannot be drawn from.
+    Misfits, which names the field, the block and the size, where a block cannot be drawn from.
     """
     field, blocks = ("held_out_large", card.held_out_large) if largest else ("held_out", card.held_out)
     stream = random.Random(f"{card.name} {field} {seed}")
@@ -60,7 +61,9 @@ def draw(card: TaskCard, seed: int, *, largest: bool = False, count: int | None 
             try:
                 case = card.case(dict(_sizes(card, blocks[index], stream)))
             except (ValueError, ArithmeticError) as error:
-                raise ValueError(f"{field}, block {index + 1}: {error}") from error
+                what = ValueError(f"{field}, block {index + 1}: {error}")
+                what.__cause__ = error
+                raise Misfits.of(what, index) from error
             if _passed(card, case) not in known:
                 break
         known.add(_passed(card, case))
@@ -81,24 +84,36 @@ def in_words(block: Block) -> str:
 def check_blocks(card: TaskCard, samples: int = 12) -> None:
     """Draw from the blocks of a card.
 
-    Raises ValueError for a block that names what is no size or is in `fixed`, for a rule that makes no sense, for a
-    case that has no value or no legal buffer, and for a scalar of the wrapper that is the same in every case and not in
+    Raises Misfits for a block that names what is no size or is in `fixed`, for a rule that makes no sense, for a case
+    that has no value or no legal buffer, and for a scalar of the wrapper that is the same in every case and not in
     `fixed`.
     """
+    misfits = Misfits()
     for field, blocks in (("held_out", card.held_out), ("held_out_large", card.held_out_large)):
-        if not blocks:
-            raise ValueError(f"{field} is empty: give a block with the range of every scalar parameter")
-        for index, block in enumerate(blocks):
+        with misfits.at(field):
+            _check_field(card, field, blocks, samples)
+    misfits.end()
+
+
+def _check_field(card: TaskCard, field: str, blocks: Sequence[Block], samples: int) -> None:
+    if not blocks:
+        raise ValueError(f"{field} is empty: give a block with the range of every scalar parameter")
+    misfits = Misfits()
+    for index, block in enumerate(blocks):
+        with misfits.at(index):
             if unknown := [name for name in block if name not in card.sizes]:
                 raise ValueError(f"{field}, block {index + 1} names {unknown}; sizes are {list(card.sizes)}")
             if fixed := [name for name in block if name in card.fixed]:
                 raise ValueError(f"{field}, block {index + 1} varies {fixed}, which is among the sizes in fixed")
-        cases = draw(card, 0, largest=field == "held_out_large", count=max(samples, 2 * len(blocks)))
-        for case in cases:
-            _check_case(card, field, case)
-        for name in (p.name for p in card.parameters if p.is_number):
+    misfits.end()
+    cases = draw(card, 0, largest=field == "held_out_large", count=max(samples, 2 * len(blocks)))
+    for case in cases:
+        _check_case(card, field, case)
+    for name in (p.name for p in card.parameters if p.is_number):
+        with misfits.at():
             if name not in card.fixed and len({case.values[name] for case in cases}) == 1:
                 raise ValueError(f"{field} leaves {name} at {cases[0].values[name]}: give it a range in some block")
+    misfits.end()
 
 
 def _check_case(card: TaskCard, field: str, case: Case) -> None:

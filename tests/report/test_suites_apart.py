@@ -1,19 +1,21 @@
-"""Results of the benchmark, of hgemm and of hgemm_open are in no table and no number together."""
+"""Results of the benchmark, of hgemm, of hgemm_open and of one's own suite are in no table and no number together."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from made_up import result
 
+from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
-from cudamaster.report import headline, page, settings, tables
+from cudamaster.report import headline, one_suite, page, settings, tables
 from cudamaster.report.data import Report
 from cudamaster.report.numbers import groups
 from cudamaster.tasks import cards
 
-SUITES = ("", "hgemm", "hgemm_open")
+SUITES = ("", "hgemm", "hgemm_open", "mine")
 
 
 def made() -> Report:
@@ -26,9 +28,11 @@ def made() -> Report:
             category=cards.load(f"{suite}_tn_fp32_64x64x64").category,
             precision=Precision.FP16,
         )
-        for suite in SUITES[1:]
+        for suite in SUITES[1:3]
     ]
-    return Report("", {}, (), (of_fifty, *products), benchmark={"gelu": "activation"})
+    # A task of the same name as one of the fifty, found by its path.
+    own = replace(of_fifty, suite="mine")
+    return Report("", {}, (), (of_fifty, *products, own), benchmark={"gelu": "activation"})
 
 
 def test_each_suite_is_a_group() -> None:
@@ -38,22 +42,31 @@ def test_each_suite_is_a_group() -> None:
             (suite, 1, 1) for suite in SUITES
         ]
         assert not any(group.missing for group in found)
-        assert len({settings.key(group) for group in found}) == 3
+        assert len({settings.key(group) for group in found}) == 4
 
 
 def test_each_suite_has_tables_and_a_sentence() -> None:
     whole = made()
     for found in (tables.overview(whole), tables.tasks(whole)):
         assert all(len(table.rows) == 1 for table in found)
-        for ending in ("H200", "H200, hgemm", "H200, hgemm_open"):
+        for ending in ("H200", "H200, hgemm", "H200, hgemm_open", "H200, mine"):
             assert any(table.title.endswith(ending) for table in found)
     said = " ".join(headline.headline(whole))
-    for suite in ("1 hgemm task ", "1 hgemm_open task ", "1 BF16 task "):
+    for suite in ("1 hgemm task ", "1 hgemm_open task ", "1 mine task ", "1 BF16 task "):
         assert f"of {suite}" in said
 
 
-def test_the_page_has_all_three(tmp_path: Path) -> None:
+def test_the_page_has_all(tmp_path: Path) -> None:
     page.write(made(), tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     for task in ("gelu", "hgemm_tn_fp32_64x64x64", "hgemm_open_tn_fp32_64x64x64"):
         assert task in text
+
+
+def test_a_report_on_one_of_them() -> None:
+    for suite in ("MSKernelBench", *SUITES[1:]):
+        (group,) = groups(one_suite.only(made(), suite))
+        assert group.suite == ("" if suite == "MSKernelBench" else suite)
+    with pytest.raises(UsageError) as refused:
+        one_suite.only(made(), "other")
+    assert "MSKernelBench, hgemm, hgemm_open, mine" in refused.value.fix

@@ -42,6 +42,8 @@ class FakeCard:
     title: str = "Double it"
     hash: str = "0123456789abcdef"
     headers: tuple[str, ...] = ()
+    suite: str = "Stand-ins"
+    source: str = "double_it"
 
     def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
         return self.name + ("_optimized" if optimized else "")

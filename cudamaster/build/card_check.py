@@ -1,0 +1,114 @@
+"""Checks what a task is made of: the card, each baseline's wrapper, the reference's function. Nothing is compiled."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudamaster.core import resources
+from cudamaster.core.errors import CardError, UsageError, nearest
+from cudamaster.core.values import Precision
+from cudamaster.guards.lexer import Kind, lex
+from cudamaster.guards.signature import Signature
+from cudamaster.guards.source import check_defined
+from cudamaster.tasks import finding, reading, task_suites
+from cudamaster.tasks.cards import TaskCard
+from cudamaster.tasks.reading import CardProblems, Problem
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A card as it was named, what was read of it if it can be used, and all that is wrong with its files."""
+
+    given: str
+    card: TaskCard | None
+    problems: tuple[Problem, ...]
+
+
+def named(given: str) -> tuple[str, ...]:
+    """Cards that are meant by a name, the path of a card, or a folder of tasks, each as `check` takes it.
+
+    Raises UsageError for what is none of these, and for a folder without cards.
+    """
+    place = Path(given)
+    if given.endswith(".yaml") or not place.is_dir():
+        return (given,)
+    folder = place if place.absolute().name == "tasks" else resources.task_folder(given) / "tasks"
+    found = tuple(str(path) for path in sorted(folder.glob("*.yaml")))
+    if not found:
+        raise UsageError(f"There is no card in {folder}.", "A card is a file NAME.yaml; docs/adding.md shows one.")
+    return found
+
+
+def check(given: str) -> Checked:
+    """Checks the card of that name or path, and the files that belong to it. Raises UsageError for an unknown one."""
+    try:
+        card = finding.load(given)
+        problems = [*_place(card, given), *_baselines(card), *_reference(card)]
+    except CardProblems as error:
+        return Checked(given, None, error.problems)
+    except CardError as error:  # of the suite that it is in
+        return Checked(given, None, (Problem(given, 1, "", error.reason.rstrip("."), error.fix),))
+    return Checked(given, card, tuple(problems))
+
+
+def _place(card: TaskCard, given: str) -> Iterator[Problem]:
+    """The file has the card's name, its suite has it, and no other folder that is found has the name."""
+    path = Path(given)
+    if not given.endswith(".yaml") or card.shipped:
+        return
+    if path.stem != card.name:
+        yield reading.problem_at(
+            path, "name", f"it is {card.name}, and the file has another name", "Make them the same."
+        )
+        return
+    suite = task_suites.of_folder(card.folder)
+    if card.name not in suite:
+        fix = "It can be used by its path; for use by its name, name it there."
+        yield reading.problem_at(
+            path, "name", f"{card.folder / task_suites.FILE_NAME} does not have it in `tasks`", fix
+        )
+    elif card.folder.resolve() in [folder.resolve() for folder in resources.task_folders()]:
+        try:
+            finding.load(card.name)
+        except CardProblems as error:
+            yield from error.problems
+
+
+def _baselines(card: TaskCard) -> Iterator[Problem]:
+    for precision in card.precisions:
+        path = card.baseline_path(precision)
+        try:
+            text = card.baseline(precision)
+        except CardError:
+            yield _missing(card, f"its baseline in {precision}, {path},", _fix_of_missing(card, precision))
+            continue
+        due = Signature(card.wrapper(precision), card.signature(precision))
+        if (refused := check_defined(text, due)) is not None:
+            yield Problem(str(path), refused.line or 1, "", refused.reason, refused.fix)
+
+
+def _fix_of_missing(card: TaskCard, precision: Precision) -> str:
+    there = [each for each in card.precisions if each != precision and card.baseline_path(each).is_file()]
+    without = f", or leave {precision} out with `precisions: [{', '.join(there)}]`" if there else ""
+    return f"Write it, with {card.declaration(precision, optimized=False)}{without}."
+
+
+def _reference(card: TaskCard) -> Iterator[Problem]:
+    path, function = card.reference_path, card.reference_function
+    try:
+        text = card.reference()
+    except CardError:
+        yield _missing(card, f"its reference, {path},", f"Write it, with a function {function}.")
+        return
+    tokens = [token for token in lex(text).tokens if token.kind is not Kind.NEWLINE]
+    called = {one.text: one.line for one, after in itertools.pairwise(tokens) if after.text == "("}
+    if function not in called:
+        fix = nearest(function, called, "Write it; docs/adding.md shows one.")
+        yield Problem(str(path), 1, "", f"it declares no function {function}", fix)
+
+
+def _missing(card: TaskCard, what: str, fix: str) -> Problem:
+    return reading.problem_at(Path(card.source), "precisions", f"{what} cannot be read", fix)
