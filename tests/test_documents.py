@@ -145,7 +145,7 @@ def test_every_page_is_in_the_menu() -> None:
 
 
 GUIDES = [ROOT / "docs/architecture.md", ROOT / "docs/adding.md"]
-_PLACES = ("cudamaster", "bench", "benchmarks", "docs", "examples", "profiles", "templates", "tests")
+_PLACES = ("cudamaster", "bench", "benchmarks", "docs", "examples", "profiles", "templates", "tests", "hatch_build.py")
 _A_FILE = re.compile(r"`([\w./-]+\.(?:py|h|cu|cpp|yaml|md|j2)|[\w./-]+/)`")
 _IN_A_FILE = re.compile(r"`(?:\w+\.)?(\w+)`(?: and `(\w+)`)?,? in `([\w./-]+\.(?:py|h))`")
 _NOT_YET = {"devices/hip.py"}  # what HIP would take
