@@ -12,7 +12,9 @@ from plain_device import PlainCpuDevice
 
 from cudamaster.core.errors import BaselineError, CardError, ReferenceFailed
 from cudamaster.core.values import Candidate, Precision, Status, Verdict
+from cudamaster.devices.choose import choose
 from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.devices.protocol import Device
 from cudamaster.judging.judge_process import Trial
 from cudamaster.judging.verdicts import Judgement
 from cudamaster.tasks import cards, harness
@@ -85,7 +87,7 @@ def reference(x, y, alpha):
 class Mix:
     """One such task with a candidate; everything is built once, since a reference in Python is in no executable."""
 
-    def __init__(self, folder: Path, truth: str, bounds: str = "") -> None:
+    def __init__(self, folder: Path, truth: str, bounds: str = "", device: Device | None = None) -> None:
         self.name, self.folder = f"mix_{truth}", folder
         for part in ("tasks", "fp32", "reference"):
             (folder / part).mkdir(exist_ok=True)
@@ -96,7 +98,7 @@ class Mix:
         if truth == "python":
             self.reference.write_text(NUMPY)
         self.card = cards.load(str(self.path))
-        self.bench = Workbench(self.card, Precision.FP32, PlainCpuDevice(), modelled=False, seed=11)
+        self.bench = Workbench(self.card, Precision.FP32, device or PlainCpuDevice(), modelled=False, seed=11)
         code = self._kernel(TRIED, "_optimized", "int call = 0;")
         self.candidate = Candidate(self.name, Precision.FP32, code, self.bench.baseline.command)
 
@@ -253,3 +255,16 @@ def test_the_harness_of_one_file_says_what_it_needs(python: Mix, own: Mix) -> No
     assert "--reference python3 --reference server.py --reference 'my reference.py'" in text
     assert '#include "' + str(python.folder) not in text
     assert "Truth::kBaseline" in harness.render(own.card, Precision.FP32)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("truth", ["python", "baseline"])
+def test_on_a_gpu(truth: str, tmp_path: Path) -> None:
+    """All cases and timed calls; what is wrong among more elements than are asked about; a baseline with a gap."""
+    task = Mix(tmp_path, truth, device=choose("cuda"))
+    verdict = task.evaluated()
+    assert verdict.status is Status.CORRECT, verdict.log
+    assert verdict.score is not None
+    assert task.judged(N=3_000_000, mode=4).status is Status.WRONG
+    with pytest.raises(BaselineError):
+        task.judged(mode=1, alone=True)

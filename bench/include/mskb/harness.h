@@ -163,6 +163,7 @@ inline int run(int argc, char** argv) {
             if (memory)
                 memory->clear(memory->bytes()); // of what the candidate before, which is gone, left there
         }
+        python.begin_run();
         report_begin(*report, options, task().name(), task().precision());
         if (!memory)
             memory.emplace(SharedMemory::create(for_slots + CacheFlush::bytes()));

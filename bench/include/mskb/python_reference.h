@@ -35,6 +35,8 @@ namespace mskb {
 constexpr size_t kKeptResults = size_t{1}
                                 << 30; // bytes of outputs that the process may keep, beside the latest ones
 
+constexpr double kMostAnswerSeconds = 300; // of a run, half of what its caller gives it at least
+
 class PythonReference {
   public:
     // Starts `command`, which answers a question within `limit_s` seconds. Without a command nothing can be asked.
@@ -71,6 +73,9 @@ class PythonReference {
             munmap(base_, bytes_);
         close(file_);
     }
+
+    // From here on it answers for another run, whose candidate is not to pay for the others'.
+    void begin_run() { waited_s_ = 0; }
 
     // Whether it still has what came of the inputs with that number, so that they need not be there.
     bool has(uint64_t serial) const {
@@ -227,6 +232,8 @@ class PythonReference {
         for (Clock::time_point start = Clock::now();;) {
             const double left = limit_s_ - seconds_since(start);
             pollfd entry{socket_, POLLIN, 0};
+            if (waited_s_ + seconds_since(start) > kMostAnswerSeconds)
+                return "its answers took more than " + Line::number(kMostAnswerSeconds) + " s in all";
             if (left <= 0 || poll(&entry, 1, static_cast<int>(left * 1e3) + 1) == 0)
                 return "it took longer than " + Line::number(limit_s_) + " s";
             char text[4096];
@@ -236,8 +243,10 @@ class PythonReference {
             if (count <= 0)
                 return ended();
             reply.append(text, static_cast<size_t>(count));
-            if (reply.back() == '\n')
-                return reply.substr(0, reply.size() - 1);
+            if (reply.back() != '\n')
+                continue;
+            waited_s_ += seconds_since(start);
+            return reply.substr(0, reply.size() - 1);
         }
     }
 
@@ -251,7 +260,7 @@ class PythonReference {
         return "its process ended with exit code " + std::to_string(WEXITSTATUS(status));
     }
 
-    double limit_s_;
+    double limit_s_, waited_s_ = 0;
     pid_t process_ = -1;
     int socket_ = -1, file_ = -1;
     unsigned char* base_ = nullptr; // of the file
