@@ -46,7 +46,10 @@ def task_folders() -> tuple[Path, ...]:
     named = [task_folder(place) for place in os.environ.get(TASKS, "").split(":") if place]
     configured = [task_folder(place) for place in configuration.task_folders()]
     found: dict[Path, Path] = {}
-    for folder in (*named, *configured, *_folders_in(user_tasks())):
+    users: list[Path] = []
+    with suppress(DeviceError):  # a user without a home folder has none there
+        users = _folders_in(user_tasks())
+    for folder in (*named, *configured, *users):
         found.setdefault(folder.resolve(), folder)
     return tuple(found.values())
 
