@@ -13,7 +13,7 @@ import pytest
 
 from cudamaster.cli import commands, compare, configured, main
 from cudamaster.cli import report as report_command
-from cudamaster.core import errors, resources
+from cudamaster.core import configuration, errors, resources
 from cudamaster.core.values import Role
 from cudamaster.models.choose import variable_of
 
@@ -121,7 +121,7 @@ def test_the_example_of_a_file_can_be_used(tmp_path: Path, monkeypatch: pytest.M
     assert configured.check(*commands()) == (file,)
     assert configured.defaults("optimize", *commands()) == {"device": "cpu", "rounds": 5, "model": "openai/o4-mini"}
     assert configured.defaults("hgemm", *commands())["tune"] == {"sample": 100}
-    assert resources.configured_tasks() == (tmp_path / "tasks-of-mine",)
+    assert configuration.task_folders() == (tmp_path / "tasks-of-mine",)
 
 
 def test_all_options_can_be_kept_in_a_file() -> None:

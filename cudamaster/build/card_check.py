@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cudamaster.core import resources
-from cudamaster.core.errors import CardError, UsageError, nearest
+from cudamaster.core.errors import CardError, Problem, UsageError, nearest
 from cudamaster.core.values import Precision
 from cudamaster.guards.lexer import Kind, lex
 from cudamaster.guards.signature import Signature
 from cudamaster.guards.source import check_defined
 from cudamaster.tasks import finding, reading, task_suites
 from cudamaster.tasks.cards import TaskCard
-from cudamaster.tasks.reading import CardProblems, Problem
+
+_IN_PYTHON = "reference"  # the function of a reference in Python, whatever the task
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,9 @@ def check(given: str) -> Checked:
     try:
         card = finding.load(given)
         problems = [*_place(card, given), *_baselines(card), *_reference(card)]
-    except CardProblems as error:
-        return Checked(given, None, error.problems)
-    except CardError as error:  # of the suite that it is in
-        return Checked(given, None, (Problem(given, 1, "", error.reason.rstrip("."), error.fix),))
+    except CardError as error:  # without problems, it is about the suite
+        other = (Problem(given, 1, "", error.reason.rstrip("."), error.fix),)
+        return Checked(given, None, error.problems or other)
     return Checked(given, card, tuple(problems))
 
 
@@ -73,7 +74,7 @@ def _place(card: TaskCard, given: str) -> Iterator[Problem]:
     elif card.folder.resolve() in [folder.resolve() for folder in resources.task_folders()]:
         try:
             finding.load(card.name)
-        except CardProblems as error:
+        except CardError as error:
             yield from error.problems
 
 
@@ -85,6 +86,8 @@ def _baselines(card: TaskCard) -> Iterator[Problem]:
         except CardError:
             yield _missing(card, f"its baseline in {precision}, {path},", _fix_of_missing(card, precision))
             continue
+        if card.is_eager:
+            continue  # a module in Python, which has no wrapper
         due = Signature(card.wrapper(precision), card.signature(precision))
         if (refused := check_defined(text, due)) is not None:
             yield Problem(str(path), refused.line or 1, "", refused.reason, refused.fix)
@@ -93,21 +96,48 @@ def _baselines(card: TaskCard) -> Iterator[Problem]:
 def _fix_of_missing(card: TaskCard, precision: Precision) -> str:
     there = [each for each in card.precisions if each != precision and card.baseline_path(each).is_file()]
     without = f", or leave {precision} out with `precisions: [{', '.join(there)}]`" if there else ""
-    return f"Write it, with {card.declaration(precision, optimized=False)}{without}."
+    what = "a module Model" if card.is_eager else card.declaration(precision, optimized=False)
+    return f"Write it, with {what}{without}."
 
 
 def _reference(card: TaskCard) -> Iterator[Problem]:
-    path, function = card.reference_path, card.reference_function
+    if card.truth == "baseline":
+        return
+    path = card.reference_path
+    function = _IN_PYTHON if card.truth == "python" else card.reference_function
     try:
         text = card.reference()
     except CardError:
         yield _missing(card, f"its reference, {path},", f"Write it, with a function {function}.")
         return
-    tokens = [token for token in lex(text).tokens if token.kind is not Kind.NEWLINE]
-    called = {one.text: one.line for one, after in itertools.pairwise(tokens) if after.text == "("}
-    if function not in called:
-        fix = nearest(function, called, "Write it; docs/adding.md shows one.")
+    try:
+        there = _functions_in_python(text) if card.truth == "python" else _called(text)
+    except SyntaxError as error:
+        yield Problem(str(path), error.lineno or 1, "", f"it is no Python: {error.msg}", "Correct its syntax.")
+        return
+    if function not in there:
+        fix = nearest(function, there, "Write it; docs/adding.md shows one.")
         yield Problem(str(path), 1, "", f"it declares no function {function}", fix)
+
+
+def _called(text: str) -> list[str]:
+    """Names before an opening parenthesis in C++, those of its functions among them."""
+    tokens = [token for token in lex(text).tokens if token.kind is not Kind.NEWLINE]
+    return [one.text for one, after in itertools.pairwise(tokens) if after.text == "("]
+
+
+def _functions_in_python(text: str) -> list[str]:
+    """Names that a module defines: functions, and what it imports or assigns. Raises SyntaxError."""
+    found = []
+    for node in ast.parse(text).body:
+        match node:
+            case ast.FunctionDef(name=name):
+                found.append(name)
+            case ast.Assign(targets=targets):
+                found += [each.id for each in targets if isinstance(each, ast.Name)]
+            case ast.ImportFrom(names=names):
+                found += [each.asname or each.name for each in names]
+    return found
 
 
 def _missing(card: TaskCard, what: str, fix: str) -> Problem:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 _OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
@@ -59,10 +60,40 @@ class UsageError(CudaMasterError):
     exit_code = 2
 
 
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a file of a task: `line` counts from 1, `field` is the place in a card."""
+
+    file: str
+    line: int
+    field: str
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {f'{self.field}: ' if self.field else ''}{self.what}"
+
+
 class CardError(CudaMasterError):
-    """A task card that cannot be read or contradicts itself."""
+    """A task card that cannot be read or contradicts itself. `problems` are all that is wrong with its file."""
 
     exit_code = 3
+
+    def __init__(self, reason: str, fix: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(reason, fix)
+        self.problems = tuple(problems)
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem]) -> CardError:
+        """The error for one or more problems of a card's file, of which its text has the first."""
+        first, more = problems[0], len(problems) - 1
+        where = f" at {first.field}" if first.field else ""
+        others = f" There {'is 1 more problem' if more == 1 else f'are {more} more problems'}: see `cudamaster check`."
+        reason = f"The card {first.file}:{first.line} is wrong{where}: {first.what}."
+        return cls(reason, first.fix + (others if more else ""), problems)
+
+    def __reduce__(self) -> tuple[type[CardError], tuple[str, str, tuple[Problem, ...]]]:  # type: ignore[override]
+        return type(self), (self.reason, self.fix, self.problems)
 
 
 class DeviceError(CudaMasterError):

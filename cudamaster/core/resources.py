@@ -46,7 +46,10 @@ def task_folders() -> tuple[Path, ...]:
     named = [task_folder(place) for place in os.environ.get(TASKS, "").split(":") if place]
     configured = [task_folder(place) for place in configuration.task_folders()]
     found: dict[Path, Path] = {}
-    for folder in (*named, *configured, *_folders_in(user_tasks())):
+    users: list[Path] = []
+    with suppress(DeviceError):  # a user without a home folder has none there
+        users = _folders_in(user_tasks())
+    for folder in (*named, *configured, *users):
         found.setdefault(folder.resolve(), folder)
     return tuple(found.values())
 
@@ -67,7 +70,10 @@ def user_tasks() -> Path:
 def task_folder(place: str | Path) -> Path:
     """The absolute path of a folder of tasks. Raises UsageError for what is none, or cannot be named to compilers."""
     absolute = Path(os.path.expanduser(place)).absolute()  # noqa: PTH111
-    fix = f"Name a folder with tasks/, fp32/, bf16/ and reference/, or unset {TASKS} where that is what names it."
+    fix = (
+        f"Name a folder with tasks/, fp32/, bf16/ and reference/, or take this one out of {TASKS} or of the "
+        "configuration file."
+    )
     if (why := _why_no_place(absolute)) is not None:
         raise UsageError(f"The tasks in {absolute} cannot be used: {why}.", fix)
     if not _has_tasks(absolute):

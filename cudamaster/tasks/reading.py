@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import UnionType
@@ -14,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from cudamaster.core.errors import CardError, nearest, one_line
+from cudamaster.core.errors import CardError, Problem, nearest, one_line
 from cudamaster.core.expressions import ExpressionError
 from cudamaster.tasks import marked_yaml
 from cudamaster.tasks.cards import TaskCard
@@ -23,35 +22,6 @@ from cudamaster.tasks.misfits import Misfits, Place
 
 _COMPARE = "Compare it with bench/tasks/spmv_csr.yaml; the fields are described in cudamaster/tasks/cards.py."
 T = TypeVar("T", bound=BaseModel)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong with a file of a task: `line` counts from 1, `field` is the place in a card."""
-
-    file: str
-    line: int
-    field: str
-    what: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {f'{self.field}: ' if self.field else ''}{self.what}"
-
-
-class CardProblems(CardError):
-    """A card with problems: all of them, of which the error's text has the first."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        first, more = problems[0], len(problems) - 1
-        there = f"{first.file}:{first.line}"
-        where = f" at {first.field}" if first.field else ""
-        others = f" There {'is 1 more problem' if more == 1 else f'are {more} more problems'}: see `cudamaster check`."
-        super().__init__(f"The card {there} is wrong{where}: {first.what}.", first.fix + (others if more else ""))
-        self.problems = tuple(problems)
-
-    def __reduce__(self) -> tuple[type[CardProblems], tuple[tuple[Problem, ...]]]:  # type: ignore[override]
-        return type(self), (self.problems,)
 
 
 @lru_cache(maxsize=128)
@@ -69,12 +39,12 @@ def text_of(path: Path) -> str:
         with path.open(encoding="utf-8") as file:
             return file.read(marked_yaml.LONGEST_FILE + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise CardProblems([Problem(str(path), 1, "", f"it cannot be read: {one_line(error)}", _COMPARE)]) from error
+        raise CardError.of([Problem(str(path), 1, "", f"it cannot be read: {one_line(error)}", _COMPARE)]) from error
 
 
-def wrong_at(path: Path, field: str, what: str, fix: str) -> CardProblems:
+def wrong_at(path: Path, field: str, what: str, fix: str) -> CardError:
     """The error for a field of a card that can be read."""
-    return CardProblems([problem_at(path, field, what, fix)])
+    return CardError.of([problem_at(path, field, what, fix)])
 
 
 def problem_at(path: Path, field: str, what: str, fix: str) -> Problem:
@@ -94,20 +64,20 @@ def checked(text: str, path: Path, folder: Path) -> TaskCard:
 
 
 def described(kind: type[T], text: str, path: Path, fix: str = _COMPARE) -> T:
-    """What a text of YAML describes, as a value of `kind`. Raises CardProblems with everything that is wrong."""
+    """What a text of YAML describes, as a value of `kind`. Raises CardError with everything that is wrong."""
     try:
         document = marked_yaml.parsed(text)
     except yaml.YAMLError as error:
         what = f"it cannot be read: {one_line(getattr(error, 'problem', None) or error)}"
-        raise CardProblems([Problem(str(path), marked_yaml.line_of(error), "", what, fix)]) from error
+        raise CardError.of([Problem(str(path), marked_yaml.line_of(error), "", what, fix)]) from error
     if not isinstance(document.content, dict):
-        raise CardProblems([Problem(str(path), 1, "", "it is no mapping of fields", fix)])
+        raise CardError.of([Problem(str(path), 1, "", "it is no mapping of fields", fix)])
     try:
         return kind.model_validate(document.content)
     except ValidationError as error:
-        raise CardProblems(_problems(kind, document, path, error.errors(), fix)) from error
+        raise CardError.of(_problems(kind, document, path, error.errors(), fix)) from error
     except ValueError as error:
-        raise CardProblems([Problem(str(path), 1, "", one_line(error), fix)]) from error
+        raise CardError.of([Problem(str(path), 1, "", one_line(error), fix)]) from error
 
 
 def _problems(
@@ -175,7 +145,8 @@ def _fields(kind: type[BaseModel], place: Place) -> list[str]:
             if inner is None:
                 return []
             kind = inner
-    return [name for name in kind.model_fields if name != "family"]  # which no card of one's own has
+    fields = kind.model_fields.items()
+    return [field.alias or name for name, field in fields if name != "family"]  # which no card of one's own has
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

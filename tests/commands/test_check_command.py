@@ -92,6 +92,25 @@ def test_all_problems_of_a_card_are_told_at_once(tmp_path: Path) -> None:
     assert "2 more problems" in refused.value.fix
 
 
+def test_references_in_python_and_none_at_all(tmp_path: Path) -> None:
+    """A reference in Python has a function `reference`; where the baseline is the truth, there is none to look for."""
+    rows = EXAMPLE.parent / "row_sums"
+    assert check(str(rows)).exit_code == 0
+    mine = tmp_path / "mine"
+    shutil.copytree(rows, mine)
+    changed(mine, "reference/row_sums.py", "def reference(", "def referenc(")
+    done = check(str(mine))
+    assert done.exit_code == CardError.exit_code
+    assert (
+        f"{mine}/reference/row_sums.py:1: it declares no function reference\n    Did you mean referenc?" in done.output
+    )
+    changed(mine, "reference/row_sums.py", "def referenc(", "def reference(:")
+    assert f"{mine}/reference/row_sums.py:6: it is no Python" in check(str(mine)).output
+    shutil.rmtree(mine / "reference")
+    changed(mine, "tasks/row_sums.yaml", "truth: python", "truth: baseline")
+    assert check(str(mine)).exit_code == 0
+
+
 def test_missing_files_are_named_with_what_they_have_to_hold(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     shutil.copytree(EXAMPLE, mine)
