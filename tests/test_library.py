@@ -17,13 +17,14 @@ from click.testing import CliRunner
 
 import cudamaster
 from cudamaster.cli import main
+from cudamaster.core import resources
 from cudamaster.core.records import to_json
+from cudamaster.devices import parts
 from cudamaster.library import progress
 from cudamaster.models.playbook import PlaybookModel
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples" / "library"
-AXPBY = ROOT / "examples" / "axpby"
 KERNEL = """
 __global__ void relu_kernel_optimized(float* output, const float* input, int N) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -34,6 +35,12 @@ extern "C" void relu_optimized(float* output, const float* input, int N) {
     relu_kernel_optimized<<<(N + 255) / 256, 256>>>(output, input, N);
 }
 """
+
+
+@pytest.fixture(autouse=True)
+def no_command_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a program of its own: a command that another test ran in this process has first builds reported."""
+    monkeypatch.setattr(parts, "report", None)
 
 
 def test_every_name_is_there_and_has_its_type() -> None:
@@ -49,6 +56,7 @@ def test_every_name_is_there_and_has_its_type() -> None:
     assert {*typed, "__version__"} == set(cudamaster.__all__)
     for name, module in typed.items():
         assert getattr(cudamaster, name) is getattr(sys.modules[f"cudamaster.{module}"], name)
+    assert cudamaster.load_task(ROOT / "examples" / "axpby" / "tasks" / "axpby.yaml").name == "axpby"
     with pytest.raises(AttributeError):
         _ = cudamaster.evaluated  # type: ignore[attr-defined]
 
@@ -151,10 +159,10 @@ class Mine:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self._playbook = PlaybookModel(AXPBY / "playbook")
+        self._playbook = PlaybookModel()
 
     def ask(self, request: cudamaster.Request) -> cudamaster.Reply:
-        """What the playbook of the example says."""
+        """What the playbook says."""
         self.asked.append(request.role)
         return self._playbook.ask(request)
 
@@ -177,8 +185,10 @@ class Steps(cudamaster.Observer):
 
 
 def test_a_search_is_watched_stopped_resumed_and_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Of a task by the path of its card, with a model object."""
-    card, model, steps = AXPBY / "tasks" / "axpby.yaml", Mine(), Steps(stop_at="written")
+    """Of a card that its name does not lead to, with a model object."""
+    fields = cudamaster.load_task(resources.bench() / "tasks" / "rms_norm.yaml").model_dump()
+    card = cudamaster.TaskCard.model_validate({**fields, "summary": "Mine."})
+    model, steps = Mine(), Steps(stop_at="written")
     lines: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         cudamaster.optimize(
@@ -192,6 +202,8 @@ def test_a_search_is_watched_stopped_resumed_and_read(tmp_path: Path, capfd: pyt
     before = {file.name: file.stat().st_mtime_ns for file in (path / "verdicts").iterdir()}
     with pytest.raises(cudamaster.UsageError, match="mine"):
         cudamaster.optimize(card, resume=path)
+    with pytest.raises(cudamaster.RunFolderError, match="task card"):
+        cudamaster.optimize("rms_norm", resume=path, model=model)
     asked, steps = len(model.asked), Steps()
     run = cudamaster.optimize(card, resume=path, model=model, observer=steps)
     assert capfd.readouterr() == ("", "")
