@@ -34,8 +34,8 @@ def draft(problem: Problem, name: str, number: int) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = []
     inputs: list[str] = []
     for each in tensors:
-        given = "" if each["contiguous"] else "; contiguous here, though get_inputs gives a view"
-        parameters.append(_buffer(problem, each, element, "input", f"argument {each['name']} of forward{given}"))
+        view = "" if each["contiguous"] else "; contiguous here, though get_inputs gives a view"
+        parameters.append(_buffer(problem, each, element, "input", f"argument {each['name']} of forward{view}"))
         inputs.append(_input(each))
     for each in scalars:
         parameters.append({"name": each["name"], "type": "float", "meaning": f"argument {each['name']} of forward"})
@@ -49,16 +49,16 @@ def draft(problem: Problem, name: str, number: int) -> dict[str, Any]:
         if "convolution" in told["operators"] and precision is Precision.FP32:
             parameter["sound"] = _TF32_SOUND
         parameters.append(parameter)
-    for size, about in sizes.items():
+    for side, about in sizes.items():
         meaning = f"size of dimension {about['dim']} of {about['of']}"
-        parameters.append({"name": size, "type": "int", "meaning": meaning})
+        parameters.append({"name": side, "type": "int", "meaning": meaning})
     if len(parameters) > _MOST_PARAMETERS:
         raise CardError(
             f"{problem.file} makes no task: its wrapper would have {len(parameters)} parameters, and "
             f"{_MOST_PARAMETERS} is the most.",
             "Take a part of the model as a problem of its own.",
         )
-    given = {size: about["given"] for size, about in sizes.items()}
+    given: dict[str, int] = {side: about["given"] for side, about in sizes.items()}
     work = max(int(told["operations"]), 1)
     scaled = " * ".join([f"{work / math.prod(given.values()):.6g}", *given]) if given else str(work)
     lengths = [(p, " * ".join(f"({side})" for side in p["shape"]) or "1") for p in parameters if "shape" in p]
@@ -196,9 +196,9 @@ def _summary(problem: Problem) -> str:
     """What a reader of the card has to know beside its fields."""
     told = problem.told
     said = [
-        f"A problem in KernelBench's form, from {problem.file.name}. Eager PyTorch is the baseline, the module in double "
-        "precision the truth. Buffers are contiguous, row by row. Parameters of the module are inputs: the judge draws "
-        "them anew for each call, in the range that the module's own initialisation has."
+        f"A problem in KernelBench's form, from {problem.file.name}. Eager PyTorch is the baseline, the module in "
+        "double precision the truth. Buffers are contiguous, row by row. Parameters of the module are inputs: the "
+        "judge draws them anew for each call, in the range that the module's own initialisation has."
     ]
     fixed = [each for each in told["inputs"] if "shape" not in each and not isinstance(each["value"], float)]
     if fixed:
@@ -207,7 +207,7 @@ def _summary(problem: Problem) -> str:
         said.append(f"Not passed, as no output depends on them: {', '.join(told['unused'])}.")
     if not told["sizes"]:
         said.append("No size can be another than the given one.")
-    if told["training"] and any(each["kind"] == "buffer" for each in told["state"]) or told["unused"]:
+    if told["training"] and (told["unused"] or any(each["kind"] == "buffer" for each in told["state"])):
         said.append("The module is in the mode in which it is made, which is that of training by default.")
     said += [f"Known fault: {fault.words}." for fault in problem.faults]
     return " ".join(said)

@@ -31,9 +31,7 @@ class Operator:
     products: bool
 
 
-def calls(
-    card: TaskCard, precision: Precision, cases: Sequence[Case], gpu: Gpu
-) -> Mapping[str, ModelledCall | str]:
+def calls(card: TaskCard, precision: Precision, cases: Sequence[Case], gpu: Gpu) -> Mapping[str, ModelledCall | str]:
     """The modelled call at each case by its label, or why there is none. Raises DeviceError without PyTorch."""
     counted = eager.operators(card, precision, [case.values for case in cases])
     return {

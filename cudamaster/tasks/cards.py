@@ -375,7 +375,8 @@ class TaskCard(Strict):
         )
         module = ""
         if self.is_eager:
-            module = f"The task is what this PyTorch module computes:\n\n```python\n{self.baseline(precision).strip()}\n```\n\n"
+            source = self.baseline(precision).strip()
+            module = f"The task is what this PyTorch module computes:\n\n```python\n{source}\n```\n\n"
         return (
             f"{self.title} ({precision}): {self.summary}\n\n    {self.formula}\n\n{module}"
             f"Wrapper parameters, in order (pointers are device pointers):\n{buffers}\n\n"

@@ -159,7 +159,7 @@ def _baseline_text(card: TaskCard, precision: Precision) -> str:
 def baseline_region(card: TaskCard, precision: Precision) -> str:
     """The baseline's text as a candidate: kernels and wrapper carry the `_optimized` suffix.
 
-    Where the baseline is a module that PyTorch runs, it is the skeleton, which nobody evaluates in the baseline's place.
+    Where the baseline is a module that PyTorch runs, it is the skeleton, which is never run in the baseline's place.
     """
     if card.is_eager:
         return skeleton(card, precision)

@@ -9,7 +9,8 @@ from cudamaster.core.expressions import evaluate
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
 
 if TYPE_CHECKING:
-    from cudamaster.tasks.cards import Parameter, TaskCard
+    from cudamaster.tasks.cards import TaskCard
+    from cudamaster.tasks.parameters import Parameter
 
 # c: a function in C++, reference/<task>.h; python: one in Python, reference/<task>.py; baseline: the baseline's output.
 Truth = Literal["c", "python", "baseline"]

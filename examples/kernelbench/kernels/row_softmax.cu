@@ -9,8 +9,7 @@ template <bool kMaximum> __device__ float over_block(float value, float* shared)
     for (int half = kThreads / 2; half > 0; half /= 2) {
         if (threadIdx.x < half) {
             float other = shared[threadIdx.x + half];
-            shared[threadIdx.x] =
-                kMaximum ? fmaxf(shared[threadIdx.x], other) : shared[threadIdx.x] + other;
+            shared[threadIdx.x] = kMaximum ? fmaxf(shared[threadIdx.x], other) : shared[threadIdx.x] + other;
         }
         __syncthreads();
     }
