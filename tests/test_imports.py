@@ -23,10 +23,11 @@ PACKAGES: dict[str, set[str]] = {
     "guards": set(),
     "devices": {"guards"},
     "build": {"tasks", "guards", "devices"},
+    "kernelbench": {"tasks", "devices", "build"},
     "judging": {"tasks", "devices", "build"},
     "faults": {"guards", "devices", "build", "judging"},
     "profiling": {"devices"},
-    "modelling": {"devices", "build", "profiling"},
+    "modelling": {"tasks", "devices", "build", "profiling"},
     "workbench": {"tasks", "devices", "build", "judging", "faults", "profiling", "modelling"},
     "vendor": {"tasks", "devices", "workbench"},
     "audit": {"tasks", "devices", "workbench"},
@@ -60,7 +61,7 @@ NARROWER: dict[str, set[str]] = {
 }
 # The half of the package that builds and judges knows nothing of the half that searches; runs/ knows both.
 SEARCH = {"agents", "models", "families", "strategies", "runs", "view", "suites", "report"}
-BENCH = {"tasks", "guards", "devices", "build", "judging", "faults", "profiling", "modelling", "workbench", "vendor",
+BENCH = {"tasks", "guards", "devices", "build", "kernelbench", "judging", "faults", "profiling", "modelling", "workbench", "vendor",
          "audit"}  # fmt: skip
 WRITING = {
     "write_text",
