@@ -61,8 +61,8 @@ NARROWER: dict[str, set[str]] = {
 }
 # The half of the package that builds and judges knows nothing of the half that searches; runs/ knows both.
 SEARCH = {"agents", "models", "families", "strategies", "runs", "view", "suites", "report"}
-BENCH = {"tasks", "guards", "devices", "build", "kernelbench", "judging", "faults", "profiling", "modelling", "workbench", "vendor",
-         "audit"}  # fmt: skip
+BENCH = {"tasks", "guards", "devices", "build", "kernelbench", "judging", "faults", "profiling", "modelling",
+         "workbench", "vendor", "audit"}  # fmt: skip
 WRITING = {
     "write_text",
     "write_bytes",

@@ -341,15 +341,21 @@ def _values(x: torch.Tensor) -> dict[str, Any]:
     if x.numel() == 0:
         return told
     values = x.double()
+    told["whole"] = _is_whole(x)
     told |= {"min": values.min().item(), "max": values.max().item(), "mean": values.mean().item()}
     return {**told, "std": values.std(correction=0).item()}
+
+
+def _is_whole(x: torch.Tensor) -> bool:
+    """Whether it has whole numbers alone, such as a mask of zeros and ones in floating point."""
+    return not x.is_floating_point() or (bool((x == x.round()).all()) and x.min().item() < x.max().item())
 
 
 def _drawn(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """A tensor of that shape with values like those of another."""
     if like.numel() == 0:
         return torch.empty(list(shape), dtype=like.dtype)
-    if like.is_floating_point():
+    if not _is_whole(like):
         values = like.double()
         low, high = values.min().item(), values.max().item()
         return (low + (high - low) * torch.rand(list(shape), dtype=torch.float64)).to(like.dtype)

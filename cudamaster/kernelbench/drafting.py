@@ -80,8 +80,8 @@ def draft(problem: Problem, name: str, number: int) -> dict[str, Any]:
         **({} if given else {"fixed": list(nothing_varies)}),
         "parameters": parameters,
         "inputs": inputs,
-        "sweep": [given or nothing_varies],
-        "verify": list(_verification(sizes, work)) or [nothing_varies],
+        "sweep": [dict(given or nothing_varies)],
+        "verify": list(_verification(sizes, work)) or [dict(nothing_varies)],
         "held_out": [_block(sizes, scalars, small=True, work=work)],
         "held_out_large": [_block(sizes, scalars, small=False, work=work)],
         "weight": scaled,
@@ -126,7 +126,7 @@ def _input(each: Mapping[str, Any]) -> str:
     """How the judge draws an input: as get_inputs does, as far as a uniform distribution can."""
     name = each["name"]
     low, high = each.get("min", 0.0), each.get("max", 0.0)
-    if each["dtype"] not in (*_PRECISIONS, "float64"):
+    if each["whole"]:
         return f"integers({name}, {low:.0f}, {high:.0f})"
     if _near(low, 0, 0.02) and _near(high, 1, 0.02) and _near(each["mean"], 0.5, 0.05):
         return f"uniform({name}, 0, 1)"
