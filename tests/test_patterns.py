@@ -110,7 +110,7 @@ VALUES: dict[str, list[object]] = {
     "each infinite": ["inf"] * 12,
     "each 0.5 times what it should be": [0.5 * x for x in EXPECTED],
     "each -1 times what it should be": [-x for x in EXPECTED],
-    "small errors, at most 2^-8 of the absolute terms: lost precision, a term left out, or a constant slightly off":
+    "small errors, at most 2^-8 of the scale: lost precision, a term left out, or a constant slightly off":
         [x + 0.0035 * (-1) ** k for k, x in enumerate(EXPECTED)],
     "": [x + 0.1 * k for k, x in enumerate(EXPECTED, 1)],
 }  # fmt: skip

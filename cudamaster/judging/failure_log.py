@@ -121,7 +121,7 @@ def _case(verdict: CaseVerdict, *, elements: bool) -> Iterator[str]:
         if output.bound > 0:
             yield (
                 f"  {output.name}: worst error {output.worst_error:.1e}, allowed {output.bound:.1e}, the baseline's "
-                f"{output.baseline_worst_error:.1e} (of the sum of absolute terms)"
+                f"{output.baseline_worst_error:.1e} (of the scale of an element)"
             )
         if elements:
             yield from _elements(output)

@@ -198,10 +198,8 @@ def _each(option: str, words: Sequence[str]) -> list[str]:
 def _number(card: TaskCard, name: str, size_type: str, precision: Precision) -> dict[str, str]:
     """A size or scalar as a reference in Python gets it: the value that the wrapper gets, and whether it is whole."""
     scalar = next((p for p in card.parameters if p.name == name), None)
-    value = f"c.{name}" if scalar is None else _scalar(scalar, precision)
-    if scalar is not None and scalar.type == "T":
-        value = f"mskb::to_double({value})"
-    return {"name": name, "value": f"static_cast<double>({value})", "whole": str(size_type == "long long").lower()}
+    value = f"static_cast<double>(c.{name})" if scalar is None else f"mskb::to_double({_scalar(scalar, precision)})"
+    return {"name": name, "value": value, "whole": str(size_type == "long long").lower()}
 
 
 def _exact(p: Parameter, written: Callable[[str], str]) -> str:

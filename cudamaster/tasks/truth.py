@@ -85,24 +85,30 @@ def _bounded(card: TaskCard) -> list[Parameter]:
 
 def how_judged(card: TaskCard, precision: Precision) -> str:
     """How errors are judged, for prompts."""
-    exact = [p.name for p in card.parameters if p.check == "exact"]
-    if exact:
-        return f"{', '.join(exact)} must be exactly right{_EXACT_AS.get(card.truth, '')}."
-    if card.truth == "baseline":
-        bounds = ", ".join(sorted({p.ulps for p in _bounded(card)}))
+    exact = ", ".join(p.name for p in card.parameters if p.check == "exact")
+    if card.truth == "c":
         return (
-            "Each output element is compared with the baseline's own output on the same inputs; it may differ by "
-            f"{bounds} ulps of FP32, on the scale of {_SCALES['baseline']}, beside the rounding of the result."
+            f"{exact} must be exactly right." if exact else _as_exact_as_the_baseline(card, _LOWER.get(precision, ""))
         )
-    lower = "" if _wider(card) and card.truth != "c" else _LOWER.get(precision, "")
-    scale = _SCALES["c"].replace("make it", "make the element") if card.truth == "c" else _SCALES[card.truth]
+    said = [f"{exact} must be exactly right, by {against(card)}."] if exact else []
+    if (bounded := _bounded(card)) and card.truth == "python":
+        said.append(_as_exact_as_the_baseline(card, "" if _wider(card) else _LOWER.get(precision, "")))
+    elif bounded:
+        bounds = " or ".join(dict.fromkeys(p.ulps for p in bounded))
+        said.append(
+            f"Each{' other' if exact else ''} output element is compared with the baseline's own output on the same "
+            f"inputs; it may differ by {bounds} ulps of FP32, on the scale of {_SCALES['baseline']}, beside the "
+            "rounding of the result."
+        )
+    return " ".join(said)
+
+
+def _as_exact_as_the_baseline(card: TaskCard, lower: str) -> str:
+    scale = "the sum of the absolute terms that make the element" if card.truth == "c" else _SCALES[card.truth]
     return (
         f"Each output element is compared with {against(card)}; its error may not exceed a small multiple of the "
         f"baseline's own error, on the scale of {scale}.{lower}"
     )
-
-
-_EXACT_AS: Mapping[Truth, str] = {"baseline": ": the same as the baseline's on the same inputs"}
 
 
 def against(card: TaskCard) -> str:

@@ -179,7 +179,8 @@ inline int run(int argc, char** argv) {
         } catch (const TruthFailed& failed) {
             report->write(
                 Line("no_truth").add("index", failed.index).add("who", failed.who).add("what", failed.what));
-            harness_failure("the " + std::string(failed.who) + " of " + task().name() + " failed: " + failed.what);
+            harness_failure("the " + std::string(failed.who) + " of " + task().name() +
+                            " failed: " + failed.what);
         } catch (const RunOver& over) {
             code = over.code;
             if (last || over.who == "baseline")

@@ -58,6 +58,10 @@ inline size_t bytes_of(Kind kind) {
     return kind == Kind::kBf16 || kind == Kind::kHalf ? 2 : 4;
 }
 
+MSKB_HD bool is_whole(Kind kind) {
+    return kind == Kind::kInt;
+}
+
 // Outputs are filled with these bytes before a call: NaN in fp32, bf16 and fp16, -1 in int.
 constexpr int kPoison = 0xFF;
 

@@ -273,7 +273,7 @@ class Values {
         if (!(largest > 0 && largest <= 0x1.0p-7))
             return "";
         return "small errors, at most 2^" + number("%.0f", std::ceil(std::log2(largest))) +
-               " of the absolute terms: lost precision, a term left out, or a constant slightly off";
+               " of the scale: lost precision, a term left out, or a constant slightly off";
     }
 
     size_t of_[kFlaws] = {};

@@ -154,8 +154,6 @@ class PythonReference {
 
     template <class T> T* at(size_t offset) const { return reinterpret_cast<T*>(base_ + offset); }
 
-    static bool is_whole(Kind kind) { return kind == Kind::kInt; }
-
     static void put(unsigned char* to, const void* from, const BufferSpec& spec) {
         for (size_t e = 0; e < static_cast<size_t>(spec.length); ++e)
             if (is_whole(spec.kind))
