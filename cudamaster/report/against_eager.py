@@ -35,7 +35,7 @@ def _table(here: Sequence[Group]) -> Table:
     suite = f", {here[0].suite}" if here[0].suite else ""
     note = (
         "P is the speedup over eager PyTorch at the sizes that a problem gives. Mean, largest and quartiles are over "
-        "tasks with a P, shares are of all tasks; fast_p is the share that is correct and more than p times as fast as eager"
+        "tasks with a P, shares of all tasks. fast_p is the share that is correct and more than p times as fast"
     )
     columns, rows = (*lines.columns, *_COLUMNS), [(*lines.of(group), *_cells(group)) for group in here]
     return Table(f"Against eager PyTorch on {here[0].hardware.name}{suite}", lines.note + note, columns, tuple(rows),

@@ -159,10 +159,11 @@ def _baseline_text(card: TaskCard, precision: Precision) -> str:
 def baseline_region(card: TaskCard, precision: Precision) -> str:
     """The baseline's text as a candidate: kernels and wrapper carry the `_optimized` suffix.
 
-    Where the baseline is a module that PyTorch runs, it is the skeleton, which is never run in the baseline's place.
+    Where the baseline is a module that PyTorch runs, it is a skeleton with a first line that says so: it stands for the
+    module, and is never run.
     """
     if card.is_eager:
-        return skeleton(card, precision)
+        return f"// Stands for eager PyTorch, which runs pytorch/{card.name}.py.\n{skeleton(card, precision)}"
     text = card.baseline(precision)
     renamed = set(re.findall(r"__global__\s+[^(]*?(\w+)\s*\(", text)) | {card.wrapper(precision)}
     return re.sub(r"\b\w+\b", lambda m: f"{m[0]}_optimized" if m[0] in renamed else m[0], text)
