@@ -123,6 +123,16 @@ def test_what_no_card_can_say_is_refused_and_leaves_nothing(tmp_path: Path) -> N
     assert list((tmp_path / "level 1" / "tasks").iterdir()) == []
 
 
+def test_eager_pytorch_may_be_off_by_what_its_operators_round(tmp_path: Path) -> None:
+    def sound(**changed: Any) -> float:
+        return next(p.sound for p in written(tmp_path, **changed).parameters if p.role == "output")
+
+    assert sound() == 1e-4
+    assert sound(operators=["convolution", "relu"]) == 2e-3  # by cuDNN, in TF32
+    short = [{**TOLD["outputs"][0], "dtype": "bfloat16"}]
+    assert (sound(outputs=short), sound(outputs=short, operators=["addmm"])) == (2e-2, 1e-4)
+
+
 def test_names_of_tasks_and_suites(tmp_path: Path) -> None:
     assert writing.task_name(Path("1_Square Matmul_.py"), set()) == "kb_1_square_matmul"
     assert writing.task_name(Path("softmax.py"), {"softmax"}) == "kb_softmax"
