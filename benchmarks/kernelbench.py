@@ -61,7 +61,9 @@ def main() -> None:
     """All four."""
     device, found, fine = choose("cuda"), [], True
     print(f"PyTorch {eager.torch_of(eager.python())[0]} of {eager.python()} on {device.hardware().name}")
-    print(f"{'task':22} {'eager µs':>9} {'ours µs':>9} {'P':>6} {'torch.benchmark µs':>19} {'behind µs':>10} {'ratio':>6}")
+    print(
+        f"{'task':22} {'eager µs':>9} {'ours µs':>9} {'P':>6} {'torch.benchmark µs':>19} {'behind µs':>10} {'ratio':>6}"
+    )
     with tempfile.TemporaryDirectory() as place:
         folder = folders.opened(Path(place) / "examples", None)
         for number, file in enumerate(sorted(EXAMPLES.glob("*.py")), 1):
@@ -80,8 +82,9 @@ def main() -> None:
             ratio = times[0] / single
             agrees = 1 / AGREE < ratio < AGREE
             fine = fine and agrees
-            print(f"{file.stem:22} {times[0]:9.1f} {times[1]:9.1f} {verdict.score:6.2f} {single:19.1f} {behind:10.1f} "
-                  f"{ratio:6.2f}{'' if agrees else '  too far apart'}; eager against itself {own.score:.3f}")  # fmt: skip
+            told = f"{times[0]:9.1f} {times[1]:9.1f} {verdict.score:6.2f} {single:15.1f} {behind:7.1f} {ratio:6.2f}"
+            word = "agrees" if agrees else "too far apart"
+            print(f"{file.stem:22} {told} {word}; eager against itself {own.score}")
             found.append(
                 {
                     "task": file.stem,

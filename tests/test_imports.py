@@ -23,10 +23,11 @@ PACKAGES: dict[str, set[str]] = {
     "tasks": {"guards"},
     "devices": {"guards"},
     "build": {"tasks", "guards", "devices"},
+    "kernelbench": {"tasks", "devices", "build"},
     "judging": {"tasks", "devices", "build"},
     "faults": {"guards", "devices", "build", "judging"},
     "profiling": {"devices"},
-    "modelling": {"devices", "build", "profiling"},
+    "modelling": {"tasks", "devices", "build", "profiling"},
     "workbench": {"tasks", "devices", "build", "judging", "faults", "profiling", "modelling"},
     "vendor": {"tasks", "devices", "workbench"},
     "audit": {"tasks", "devices", "workbench"},
@@ -73,8 +74,8 @@ NARROWER: dict[str, set[str]] = {
 }
 # The half of the package that builds and judges knows nothing of the half that searches; runs/ knows both.
 SEARCH = {"agents", "models", "families", "strategies", "runs", "view", "suites", "report"}
-BENCH = {"tasks", "guards", "devices", "build", "judging", "faults", "profiling", "modelling", "workbench", "vendor",
-         "audit", "making"}  # fmt: skip
+BENCH = {"tasks", "guards", "devices", "build", "kernelbench", "judging", "faults", "profiling", "modelling",
+         "workbench", "vendor", "audit", "making"}  # fmt: skip
 WRITING = {
     "write_text",
     "write_bytes",

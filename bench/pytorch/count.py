@@ -14,9 +14,9 @@ from pathlib import Path
 
 sys.path.extend(json.loads(sys.argv[2])["path"])
 
-import torch  # noqa: E402
-from counting import counted  # noqa: E402
-from wiring import Wired, types  # noqa: E402
+import torch
+from counting import counted
+from wiring import Wired, types
 
 
 def main() -> None:

@@ -61,13 +61,14 @@ class Problem:
 
 
 # What no parameter of a wrapper can be called: words of C++, and what the harness calls its own.
-_TAKEN = set(keyword.kwlist) | set(
-    "alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double else "
-    "enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not "
-    "nullptr operator or private protected public register return short signed sizeof static struct switch template this "
-    "throw true try typedef typename union unsigned using virtual void volatile while xor T c host device expected "
-    "inputs sizes min max".split()
-)
+_WORDS = """
+    alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double
+    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept
+    not nullptr operator or private protected public register return short signed sizeof static struct switch
+    template this throw true try typedef typename union unsigned using virtual void volatile while xor T c host
+    device expected inputs sizes min max
+"""
+_TAKEN = {*keyword.kwlist, *_WORDS.split()}
 
 
 def c_names(arguments: Sequence[str], state: Sequence[str]) -> tuple[list[str], dict[str, str]]:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from counting import counted
 from problem import SEED, Problem, c_names, outputs_of
 
@@ -96,7 +95,10 @@ class Reading:
         model = self.problem.model
         parts = [("parameter", *each) for each in model.named_parameters()]
         parts += [("buffer", *each) for each in model.named_buffers()]
-        return [{"name": self.paths[path], "path": path, "kind": kind, "shape": list(t.shape), **_values(t.detach())} for kind, path, t in parts]
+        return [
+            {"name": self.paths[path], "path": path, "kind": kind, "shape": list(t.shape), **_values(t.detach())}
+            for kind, path, t in parts
+        ]
 
     # ---- sizes ----------------------------------------------------------------------------------------------------
 
@@ -178,7 +180,10 @@ class Reading:
     def _draws(self, count: int) -> list[Sizes]:
         rng = random.Random(SEED)
         return [
-            {name: rng.randint(low, max(low + 9, min(self._first(name), 200))) for name, (_, low) in self.symbols.items()}
+            {
+                name: rng.randint(low, max(low + 9, min(self._first(name), 200)))
+                for name, (_, low) in self.symbols.items()
+            }
             for _ in range(count)
         ]
 
@@ -256,8 +261,8 @@ class Reading:
             if largest <= _SUITE_TOLERANCE:
                 fault(
                     "near zero",
-                    f"all elements of output {n} lie within {_SUITE_TOLERANCE:g} of zero (the largest is {largest:.2g}), "
-                    "so zeros pass a check with an absolute tolerance of that size",
+                    f"all elements of output {n} lie within {_SUITE_TOLERANCE:g} of zero (the largest is "
+                    f"{largest:.2g}), so zeros pass a check with an absolute tolerance of that size",
                 )
             if not torch.isfinite(values).all():
                 fault("not finite", f"output {n} has elements that are no finite numbers")
@@ -266,7 +271,8 @@ class Reading:
             if 0.2 < zeros < 1:
                 fault(
                     "structured input",
-                    f"{zeros:.0%} of the input {self.names[k]} are exact zeros; the judge draws inputs without structure",
+                    f"{zeros:.0%} of the input {self.names[k]} are exact zeros, and the judge draws inputs without "
+                    "structure",
                 )
         return self._without_effect(inputs, usual), faults
 
@@ -335,15 +341,21 @@ def _values(x: torch.Tensor) -> dict[str, Any]:
     if x.numel() == 0:
         return told
     values = x.double()
+    told["whole"] = _is_whole(x)
     told |= {"min": values.min().item(), "max": values.max().item(), "mean": values.mean().item()}
     return {**told, "std": values.std(correction=0).item()}
+
+
+def _is_whole(x: torch.Tensor) -> bool:
+    """Whether it has whole numbers alone, such as a mask of zeros and ones in floating point."""
+    return not x.is_floating_point() or (bool((x == x.round()).all()) and x.min().item() < x.max().item())
 
 
 def _drawn(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """A tensor of that shape with values like those of another."""
     if like.numel() == 0:
         return torch.empty(list(shape), dtype=like.dtype)
-    if like.is_floating_point():
+    if not _is_whole(like):
         values = like.double()
         low, high = values.min().item(), values.max().item()
         return (low + (high - low) * torch.rand(list(shape), dtype=torch.float64)).to(like.dtype)

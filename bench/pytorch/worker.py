@@ -21,9 +21,9 @@ from typing import Any
 
 sys.path.extend(json.loads(sys.argv[2])["path"])
 
-import torch  # noqa: E402
-from problem import outputs_of  # noqa: E402
-from wiring import Wired, types  # noqa: E402
+import torch
+from problem import outputs_of
+from wiring import Wired, types
 
 # How the CUDA array interface calls a type; it has none of bfloat16, whose bits are taken.
 _INTERFACE = {

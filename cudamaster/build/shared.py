@@ -15,7 +15,7 @@ from cudamaster.build import eager
 from cudamaster.core import caching, resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.tool_logs import first_error
-from cudamaster.core.values import Precision, content_hash
+from cudamaster.core.values import Candidate, Precision, content_hash
 from cudamaster.devices import parts
 from cudamaster.devices.parts import Part
 from cudamaster.devices.process import threads
@@ -100,6 +100,10 @@ class SharedBuilder:
         if self.card.is_eager:
             return eager.command(self.card, self.precision, self.device.name, self._eager_library())
         return (str(self.baseline_worker(debug)), *(["--exact"] if debug else []))
+
+    def stands_for_eager(self, candidate: Candidate) -> bool:
+        """Whether a candidate stands for a baseline in eager PyTorch, and is not to be built."""
+        return self.card.is_eager and candidate.code == baseline_region(self.card, self.precision)
 
     def _eager_library(self) -> Path:
         """The worker as a library, the same for all tasks."""

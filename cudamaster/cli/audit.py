@@ -75,6 +75,7 @@ def audit(
     honest one was refused.
     """
     from cudamaster.audit import corpus, running, table
+    from cudamaster.core.errors import UsageError
     from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
@@ -84,6 +85,11 @@ def audit(
         _show(kinds, as_json=as_json)
         return
     wanted = options.cards_of(tasks, of)
+    if eager := [card.name for card in wanted if card.is_eager]:
+        raise UsageError(
+            f"{eager[0]} has a baseline in PyTorch, and an audit's kernels are made of a baseline in CUDA.",
+            "Leave it out, or give the task a kernel for its baseline.",
+        )
     precisions = list(BENCHMARK_PRECISIONS) if precision == "both" else [Precision(precision)]
     chosen = choose(device)
     if save is not None:

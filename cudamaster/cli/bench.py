@@ -175,6 +175,11 @@ def harness(task: str, precision: str, region: Path | None, output: Path | None)
     here = Path("bench")  # short inside the checkout, and still right anywhere else
     bench = here if here.is_dir() and here.samefile(resources.bench()) else resources.bench()
     card = cards.load(task)
+    if card.is_eager:
+        raise UsageError(
+            f"The baseline of {card.name} is a module that PyTorch runs, which no file in CUDA can hold.",
+            f"Use `cudamaster tasks {card.name} --skeleton` and `cudamaster evaluate {card.name} FILE`.",
+        )
     one = options.precision_of(card, precision)
     candidate = read_kernel(region, card, one) if region else None
     text = render(card, one, candidate, bench=bench, file=output, reference=reference_process.command(card))

@@ -69,15 +69,15 @@ def kernelbench(
                 "folder": str(folder),
                 "tasks": [_told(one) for one in done],
                 "left_out": [
-                    {"file": str(file), "reason": error.reason, "fix": error.fix, "exit_code": error.exit_code}
-                    for file, error in failed
+                    {"file": str(file), "reason": why.reason, "fix": why.fix, "exit_code": why.exit_code}
+                    for file, why in failed
                 ],
             }
         )
     else:
         _show(folder, done)
-        for _, error in failed:
-            click.echo(f"error: {error}", err=True)
+        for _, why in failed:
+            click.echo(f"error: {why}", err=True)
     click.get_current_context().exit(failed[0][1].exit_code if failed else 0)
 
 

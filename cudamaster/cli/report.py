@@ -151,12 +151,12 @@ def _written(place: Path, write: Callable[[], T], option: str) -> T:
 
 
 def _print(out: Console, loaded: Report, *, every: bool) -> None:
-    from cudamaster.report import tables
+    from cudamaster.report import against_eager, tables
     from cudamaster.report.headline import headline
 
     for sentence in headline(loaded):
         out.print(visible(sentence))
-    for shown in (*tables.overview(loaded), *tables.classes(loaded)):
+    for shown in (*tables.overview(loaded), *against_eager.tables(loaded), *tables.classes(loaded)):
         _table(out, shown)
     for shown in tables.tasks(loaded):
         _tasks(out, shown, every=every)

@@ -18,8 +18,10 @@ _TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16"
 _MOST_PARAMETERS = 60
 _SMALL_WORK = 2e5  # operations of a verification case, if the sizes that vary allow that few
 _SPREAD = 0.1  # of parameters that the module makes all alike, such as a weight of ones, relative to 1 or to their size
-# PyTorch multiplies in TF32 where cuDNN convolves: ten bits of each factor.
+# What eager PyTorch may be off by, of an output's scale. It multiplies in TF32, ten bits of each factor, where cuDNN
+# convolves, and rounds the result of each operator to the element type.
 _TF32_SOUND = 2e-3
+_ROUNDED_SOUND = {Precision.BF16: 2e-2, Precision.FP16: 4e-3}
 _SHAPES = ((1, 1, 1, 1), (2, 3, 5, 4), (3, 7, 2, 9), (5, 17, 33, 8))  # verification sizes, above the least
 
 
@@ -34,8 +36,8 @@ def draft(problem: Problem, name: str, number: int) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = []
     inputs: list[str] = []
     for each in tensors:
-        given = "" if each["contiguous"] else "; contiguous here, though get_inputs gives a view"
-        parameters.append(_buffer(problem, each, element, "input", f"argument {each['name']} of forward{given}"))
+        view = "" if each["contiguous"] else "; contiguous here, though get_inputs gives a view"
+        parameters.append(_buffer(problem, each, element, "input", f"argument {each['name']} of forward{view}"))
         inputs.append(_input(each))
     for each in scalars:
         parameters.append({"name": each["name"], "type": "float", "meaning": f"argument {each['name']} of forward"})
@@ -46,19 +48,19 @@ def draft(problem: Problem, name: str, number: int) -> dict[str, Any]:
         which = "result" if len(told["outputs"]) == 1 else f"output {k} of forward"
         out = {"name": _free_name("out" if len(told["outputs"]) == 1 else f"out{k}", parameters), **each}
         parameter = _buffer(problem, out, element, "output", which)
-        if "convolution" in told["operators"] and precision is Precision.FP32:
-            parameter["sound"] = _TF32_SOUND
+        if "check" not in parameter and (sound := _sound(told["operators"], precision)) is not None:
+            parameter["sound"] = sound
         parameters.append(parameter)
-    for size, about in sizes.items():
+    for side, about in sizes.items():
         meaning = f"size of dimension {about['dim']} of {about['of']}"
-        parameters.append({"name": size, "type": "int", "meaning": meaning})
+        parameters.append({"name": side, "type": "int", "meaning": meaning})
     if len(parameters) > _MOST_PARAMETERS:
         raise CardError(
             f"{problem.file} makes no task: its wrapper would have {len(parameters)} parameters, and "
             f"{_MOST_PARAMETERS} is the most.",
             "Take a part of the model as a problem of its own.",
         )
-    given = {size: about["given"] for size, about in sizes.items()}
+    given: dict[str, int] = {side: about["given"] for side, about in sizes.items()}
     work = max(int(told["operations"]), 1)
     scaled = " * ".join([f"{work / math.prod(given.values()):.6g}", *given]) if given else str(work)
     lengths = [(p, " * ".join(f"({side})" for side in p["shape"]) or "1") for p in parameters if "shape" in p]
@@ -80,8 +82,8 @@ def draft(problem: Problem, name: str, number: int) -> dict[str, Any]:
         **({} if given else {"fixed": list(nothing_varies)}),
         "parameters": parameters,
         "inputs": inputs,
-        "sweep": [given or nothing_varies],
-        "verify": list(_verification(sizes, work)) or [nothing_varies],
+        "sweep": [dict(given or nothing_varies)],
+        "verify": list(_verification(sizes, work)) or [dict(nothing_varies)],
         "held_out": [_block(sizes, scalars, small=True, work=work)],
         "held_out_large": [_block(sizes, scalars, small=False, work=work)],
         "weight": scaled,
@@ -90,6 +92,13 @@ def draft(problem: Problem, name: str, number: int) -> dict[str, Any]:
         "truth": "python",
         "baseline_by": "pytorch",
     }
+
+
+def _sound(operators: Sequence[str], precision: Precision) -> float | None:
+    """What the baseline may be off by, None for what is usual."""
+    if len(operators) > 1 and precision in _ROUNDED_SOUND:
+        return _ROUNDED_SOUND[precision]
+    return _TF32_SOUND if "convolution" in operators and precision is Precision.FP32 else None
 
 
 def _element(problem: Problem) -> str:
@@ -126,7 +135,7 @@ def _input(each: Mapping[str, Any]) -> str:
     """How the judge draws an input: as get_inputs does, as far as a uniform distribution can."""
     name = each["name"]
     low, high = each.get("min", 0.0), each.get("max", 0.0)
-    if each["dtype"] not in (*_PRECISIONS, "float64"):
+    if each["whole"]:
         return f"integers({name}, {low:.0f}, {high:.0f})"
     if _near(low, 0, 0.02) and _near(high, 1, 0.02) and _near(each["mean"], 0.5, 0.05):
         return f"uniform({name}, 0, 1)"
@@ -196,9 +205,9 @@ def _summary(problem: Problem) -> str:
     """What a reader of the card has to know beside its fields."""
     told = problem.told
     said = [
-        f"A problem in KernelBench's form, from {problem.file.name}. Eager PyTorch is the baseline, the module in double "
-        "precision the truth. Buffers are contiguous, row by row. Parameters of the module are inputs: the judge draws "
-        "them anew for each call, in the range that the module's own initialisation has."
+        f"A problem in KernelBench's form, from {problem.file.name}. Eager PyTorch is the baseline, the module in "
+        "double precision the truth. Buffers are contiguous, row by row. Parameters of the module are inputs: the "
+        "judge draws them anew for each call, in the range that the module's own initialisation has."
     ]
     fixed = [each for each in told["inputs"] if "shape" not in each and not isinstance(each["value"], float)]
     if fixed:
@@ -207,7 +216,7 @@ def _summary(problem: Problem) -> str:
         said.append(f"Not passed, as no output depends on them: {', '.join(told['unused'])}.")
     if not told["sizes"]:
         said.append("No size can be another than the given one.")
-    if (told["training"] and any(each["kind"] == "buffer" for each in told["state"])) or told["unused"]:
+    if told["training"] and (told["unused"] or any(each["kind"] == "buffer" for each in told["state"])):
         said.append("The module is in the mode in which it is made, which is that of training by default.")
     said += [f"Known fault: {fault.words}." for fault in problem.faults]
     return " ".join(said)

@@ -17,7 +17,7 @@ from cudamaster.kernelbench.problem import Fault, Problem
 from cudamaster.tasks import cards
 from cudamaster.tasks.cards import TaskCard
 
-_REFERENCE = '''"""{title}: the module of pytorch/{name}.py in double precision, with the parameters that a call was given."""
+_REFERENCE = '''"""{title}: the module of pytorch/{name}.py in double precision, with the parameters of a call."""
 
 import importlib.util
 from pathlib import Path

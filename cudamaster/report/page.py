@@ -20,7 +20,7 @@ from cudamaster.core import resources
 from cudamaster.core.errors import unwritable
 from cudamaster.core.values import Precision
 from cudamaster.core.writing import write_text
-from cudamaster.report import figures, highlighting, settings, size_plots, tables
+from cudamaster.report import against_eager, figures, highlighting, settings, size_plots, tables
 from cudamaster.report.data import Authority, HardwareView, Missing, Report, TaskResult
 from cudamaster.report.headline import figure, headline
 from cudamaster.report.inlining import inline
@@ -158,7 +158,7 @@ def page(report: Report) -> str:
             searches=_searches(drawn, part, shown),
             reach=shown,
             beyond=any(shown.leaves_out(result) for result in report.measured),
-            overview=tables.overview(measured),
+            overview=(*tables.overview(measured), *against_eager.tables(measured)),
             classes=tables.classes(measured),
             measured=part,
             emulated=_part(emulated, shown),

@@ -208,7 +208,7 @@ def _searches(results: Sequence[TaskResult]) -> list[list[TaskResult]]:
     return [list(same) for _, same in groupby(sorted(results, key=search), search)]
 
 
-class _Lines:
+class Lines:
     """What the lines of a table begin with: model and configuration if they differ; otherwise they are shown once."""
 
     def __init__(self, here: Sequence[Group]) -> None:
@@ -228,7 +228,7 @@ class _Lines:
 
 
 def _success(hardware: str, here: Sequence[Group], *, emulated: bool) -> Table:
-    lines = _Lines(here)
+    lines = Lines(here)
     columns = ("tasks", *(f"P > {tau:g}" if tau else "correct" for tau in (TAUS[:1] if emulated else TAUS)))
     rows = [
         (
@@ -251,7 +251,7 @@ def _success(hardware: str, here: Sequence[Group], *, emulated: bool) -> Table:
 
 
 def _spreads(hardware: str, here: Sequence[Group]) -> Table:
-    lines = _Lines(here)
+    lines = Lines(here)
     fast = [p for p in FAST_P if p > 1 and p not in TAUS]
     spread_over = ("scored", "mean", "geomean", "max", "75 %", "50 %", "25 %")
     columns = (*spread_over, f"> {MEANINGFUL:g}", *(f"fast_{p:g}" for p in fast))
@@ -274,7 +274,7 @@ def _spreads(hardware: str, here: Sequence[Group]) -> Table:
 
 
 def _costs(hardware: str, here: Sequence[Group], *, emulated: bool) -> Table:
-    lines = _Lines(here)
+    lines = Lines(here)
     columns = ("runs", "dollars", "tokens", "minutes", "device seconds" if emulated else "GPU seconds", "calls")
     rows = []
     for group in here:

@@ -179,10 +179,11 @@ def baseline_region(card: TaskCard, precision: Precision) -> str:
     """The baseline's text as a candidate: kernels and wrapper carry the `_optimized` suffix.
 
     Where the wrapper's name follows from the task's, comments name it and get the suffix too. Where the baseline is a
-    module that PyTorch runs, it is the skeleton, which nobody evaluates in the baseline's place.
+    module that PyTorch runs, it is a skeleton with a first line that says so: it stands for the module, and is never
+    run.
     """
     if card.is_eager:
-        return skeleton(card, precision)
+        return f"// Stands for eager PyTorch, which runs pytorch/{card.name}.py.\n{skeleton(card, precision)}"
     return as_candidate(card.baseline(precision), card.wrapper(precision), comments=card.own_wrapper is None)
 
 

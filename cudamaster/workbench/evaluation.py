@@ -35,7 +35,6 @@ from cudamaster.judging import reference_process
 from cudamaster.judging.judge_process import Trial, Trials
 from cudamaster.judging.paper_protocol import PaperScore
 from cudamaster.judging.verdicts import Judgement
-from cudamaster.profiling.filter import no_profile
 from cudamaster.profiling.thresholds import choose as choose_thresholds
 from cudamaster.tasks import held_out, truth
 from cudamaster.tasks.cards import Case, TaskCard
@@ -96,15 +95,11 @@ class Workbench:
     def baseline(self) -> Candidate:
         """The baseline as a candidate: C_0 of algorithm 1.
 
-        A module that eager PyTorch runs has no text in CUDA. Then this is the skeleton, from which a search starts; its
+        A module that eager PyTorch runs has no text in CUDA. Then this is a skeleton, from which a search starts; its
         verdict and its times are PyTorch's, with P = 1.
         """
         code = baseline_region(self.card, self.precision)
         return Candidate(self.card.name, self.precision, code, self.device.default_command)
-
-    def is_eager_baseline(self, candidate: Candidate) -> bool:
-        """Whether a candidate stands for a baseline in eager PyTorch."""
-        return self.card.is_eager and candidate.id == self.baseline.id
 
     @property
     def hardware(self) -> Hardware:
@@ -151,7 +146,7 @@ class Workbench:
         it explains a fault.
         """
         began = monotonic()
-        if self.is_eager_baseline(candidate):
+        if self._builder.stands_for_eager(candidate):
             verdict = self._of_eager(check_only=check_only, first_failure=first_failure)
             return _with_rest(verdict, monotonic() - began)
         seed = self._trials.draw_seed()
@@ -178,7 +173,7 @@ class Workbench:
         memory shared with the judge would be the right answer for the next.
         """
         # A device with a debug build runs differently, and its processes start quickly.
-        eager = any(self.is_eager_baseline(one) for one in candidates)
+        eager = any(self._builder.stands_for_eager(one) for one in candidates)
         if self.device.has_debug_build or self._trials.seed_is_fixed or eager:
             return [self.evaluate(one, check_only=check_only, first_failure=first_failure) for one in candidates]
         with ExitStack() as block:
@@ -456,8 +451,6 @@ class Workbench:
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
         """What the profile filter says about a correct candidate."""
-        if self.is_eager_baseline(candidate):
-            return no_profile(candidate.id, "the baseline is eager PyTorch, and no kernel whose profile would help.")
         return self.profiler.findings(candidate, verdict, self._thresholds, self._profile)
 
     def _with_judgement(self, verdict: Verdict, judgement: Judgement) -> Verdict:

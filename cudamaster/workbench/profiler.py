@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from cudamaster.modelling.verdicts import Modeller
 
 
+_OF_EAGER = "the baseline is eager PyTorch, which is no kernel of a task's own"
+
+
 class Profiler:
     """The profiler of one task and precision. A verdict's times are never taken under it: it runs the worker again."""
 
@@ -34,13 +37,16 @@ class Profiler:
     def build(self, candidate: Candidate) -> None:
         """Build what `profile` runs, unless it is cached."""
         self._builder.build_shared()
-        self._builder.built(candidate)
+        if not self._builder.stands_for_eager(candidate):
+            self._builder.built(candidate)
 
     def profile(self, candidate: Candidate, case: str, metrics: Collection[str] | None) -> Profile | NoProfile:
         """The candidate's kernels at a case (its label), with metrics by Nsight Compute's names; None for all metrics.
 
         A modelled profile has what the model gives, whatever metrics are asked for.
         """
+        if self._builder.stands_for_eager(candidate):
+            return NoProfile(_OF_EAGER)
         if self._modeller is not None:
             return self._modeller.profile(candidate, case)
         with self._builder.using(candidate):
@@ -51,7 +57,7 @@ class Profiler:
 
     def usages(self, candidate: Candidate) -> Mapping[str, Usage]:
         """Registers, spills and the like of a candidate's kernels, by plain name; empty if times are modelled."""
-        if self._modeller is not None:
+        if self._modeller is not None or self._builder.stands_for_eager(candidate):
             return {}
         log = self._builder.built(candidate).record.get("compile log", "")
         return without_counters.usages(log, self._compute_capability)
@@ -72,6 +78,8 @@ class Profiler:
         The heaviest case is the timed one of the largest weight; without the filter all timed cases are profiled. On a
         GPU, the reason for a missing profile comes with what needs no counters.
         """
+        if self._builder.stands_for_eager(candidate):
+            return no_profile(candidate.id, f"{_OF_EAGER}.")
         if mode is ProfileMode.NONE:
             return no_profile(candidate.id, "none was asked for.")
         timed = [case for case in verdict.cases if case.times_us is not None]

@@ -17,8 +17,10 @@ class Model(nn.Module):
 
 
 def get_inputs():
+    """Arguments of forward."""
     return [torch.randn(16, 32, 128), torch.randn(16, 32, 128)]
 
 
 def get_init_inputs():
+    """Arguments of Model."""
     return [128]

@@ -13,8 +13,10 @@ class Model(nn.Module):
 
 
 def get_inputs():
+    """Arguments of forward."""
     return [torch.randn(512, 1000), 0.5]
 
 
 def get_init_inputs():
+    """Arguments of Model."""
     return []

@@ -17,8 +17,10 @@ class Model(nn.Module):
 
 
 def get_inputs():
+    """Arguments of forward."""
     return [torch.rand(8, 3, 64, 48)]
 
 
 def get_init_inputs():
+    """Arguments of Model."""
     return [3, 16]

@@ -119,7 +119,7 @@ def test_a_spread_by_hand() -> None:
     assert (found.maximum, found.minimum, found.median) == (8.0, 1.005, 3.0)
     assert (found.lower_quartile, found.upper_quartile) == (pytest.approx(1.75125), 5.0)
     assert found.meaningful == 0.6
-    assert found.fast_p == {0.0: 0.8, 0.5: 0.8, 1.0: 0.8, 1.5: 0.6, 2.0: 0.4}
+    assert found.fast_p == {0.0: 0.8, 0.5: 0.8, 0.8: 0.8, 1.0: 0.8, 1.5: 0.6, 2.0: 0.4}
     results.append(scored("a", 1.0, repetition=2))  # whose runs share its vote in both
     found = spread(results)
     assert found is not None

@@ -1,4 +1,6 @@
-// layer_norm_residual: a block for each row, a thread for each feature; sum and norm in one kernel.
+// idea: Sum and norm of a row in one kernel
+// why: Eager PyTorch writes the sum and reads it again; here a row stays in registers.
+// flags: -O3
 #include <cuda_runtime.h>
 
 constexpr int kFeatures = 128;

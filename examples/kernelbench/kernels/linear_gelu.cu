@@ -1,4 +1,7 @@
-// linear_gelu: a block for each row of x, which it keeps in shared memory; a thread for each result.
+// idea: A block for each row of x, and GELU in the same kernel
+// why: Eager PyTorch writes the product and reads it again for GELU. Here a row of x lies in shared memory, a thread makes one
+// result, and nothing goes through memory twice.
+// flags: -O3
 #include <cuda_runtime.h>
 
 constexpr int kFeatures = 96, kResults = 64;

@@ -1,10 +1,12 @@
-// small_conv: a thread for each result; stride 2, one row and column of zeros around the image.
+// idea: A thread for each result, ReLU in the same kernel
+// why: The filters are so small that a convolution by a library is mostly launches; bias and ReLU cost nothing here.
+// flags: -O3
 #include <cuda_runtime.h>
 
 constexpr int kChannels = 3, kFilters = 16, kSide = 3;
 
-__global__ void small_conv_kernel(const float* x, const float* weight, const float* bias, float* out, int height,
-                                  int width, int rows, int columns, size_t count) {
+__global__ void small_conv_kernel(const float* x, const float* weight, const float* bias, float* out,
+                                  int height, int width, int rows, int columns, size_t count) {
     size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i >= count)
         return;
@@ -22,10 +24,11 @@ __global__ void small_conv_kernel(const float* x, const float* weight, const flo
     out[i] = fmaxf(sum, 0.0f);
 }
 
-extern "C" void small_conv_optimized(const float* x, const float* conv_weight, const float* conv_bias, float* out,
-                                     int x_dim0, int x_dim2, int x_dim3) {
+extern "C" void small_conv_optimized(const float* x, const float* conv_weight, const float* conv_bias,
+                                     float* out, int x_dim0, int x_dim2, int x_dim3) {
     int rows = (x_dim2 + 1) / 2, columns = (x_dim3 + 1) / 2;
     size_t count = (size_t)x_dim0 * kFilters * rows * columns;
     unsigned int threads = 256, blocks = (count - 1) / threads + 1;
-    small_conv_kernel<<<blocks, threads>>>(x, conv_weight, conv_bias, out, x_dim2, x_dim3, rows, columns, count);
+    small_conv_kernel<<<blocks, threads>>>(x, conv_weight, conv_bias, out, x_dim2, x_dim3, rows, columns,
+                                           count);
 }
