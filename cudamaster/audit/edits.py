@@ -4,8 +4,11 @@ under other names and in other places."""
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
-_KERNEL = re.compile(r"(__global__ void \w+\([^)]*\)\s*\{)")
+_KERNEL = re.compile(r"(__global__ void (?!__)\w+\([^)]*\)\s*\{)")
+# The head of a kernel that is neither static nor a template, and has no attributes.
+_PLAIN = re.compile(r"^(__global__ void )(?=((?!__)\w+)\()", re.MULTILINE)
 _ADDING_LOOP = re.compile(
     r"for \((?P<type>int|size_t|long long) (?P<i>\w+) = (?P<low>0|\w+); (?P=i) < (?P<high>[^;]+); \+\+(?P=i)\)"
     r"(?=\s*\{?\s*(?:\w+ )?sum \+=)"
@@ -66,7 +69,16 @@ _OF_HARNESS = ("mask_kernel", "empty_kernel", "fill_kernel")
 
 
 def _kernels(text: str) -> list[str]:
-    return re.findall(r"__global__ void (\w+)\(", text)
+    return [found[2] for found in _PLAIN.finditer(text) if _is_plain(found)]
+
+
+def _is_plain(found: re.Match[str]) -> bool:
+    """Whether no template's head stands before a kernel's."""
+    return not found.string[: found.start()].rstrip().endswith(">")
+
+
+def _with_heads(text: str, head: str, names: Collection[str]) -> str:
+    return _PLAIN.sub(lambda found: head if _is_plain(found) and found[2] in names else found[0], text)
 
 
 def _short_names(text: str) -> str:
@@ -76,16 +88,18 @@ def _short_names(text: str) -> str:
 
 
 def _in_namespaces(text: str) -> str:
+    if re.search(r"(?<![\w>])::\s*\w", text):
+        return text  # it names what is in no namespace
     return f"namespace mine::kernels {{\nnamespace {{\n{text}\n}} // namespace\n}}\nusing namespace mine::kernels;\n"
 
 
 def _static_kernels(text: str) -> str:
-    return re.sub(r"__global__ void (?=\w+\()", "static __global__ void __launch_bounds__(1024) ", text)
+    return _with_heads(text, "static __global__ void __launch_bounds__(1024) ", _kernels(text))
 
 
 def _template_kernels(text: str) -> str:
     """Each kernel as a template, launched as an instance of it."""
-    kernels = _kernels(text)
+    kernels = [name for name in _kernels(text) if re.search(rf"\b{name}<<<", text)]
     for name in kernels:
         text = re.sub(rf"\b{name}<<<", f"{name}<1, float><<<", text)
-    return re.sub(r"__global__ void (?=\w+\()", "template <int kOnly, class Unused> __global__ void ", text)
+    return _with_heads(text, "template <int kOnly, class Unused> __global__ void ", kernels)

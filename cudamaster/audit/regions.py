@@ -17,13 +17,16 @@ from cudamaster.audit.edits import honest
 from cudamaster.core.expressions import to_c
 from cudamaster.core.values import Precision
 from cudamaster.tasks.cards import Case, TaskCard
-from cudamaster.tasks.harness import baseline_region
+from cudamaster.tasks.harness import baseline_region, element_header, type_headers
 from cudamaster.tasks.parameters import STREAM, Parameter
 
 _INCLUDES = "#include <cuda_bf16.h>\n#include <cuda_runtime.h>\n"
 _FLOATING = ("float", "double", "__nv_bfloat16", "__half")
 _ROOM = "kRoom"  # of corpus/parts/kept.cu
 _SLOTS, _SLOTS_BYTES = "kSlots = 8;", 256 << 20  # of corpus/parts/late.cu
+
+# To what the baseline takes: its author may have called the numbers of 64 bits otherwise.
+_ANY_POINTER = "struct AnyPointer { void* data; template <class T> operator T*() const { return (T*)data; } };"
 
 _NEEDS = {
     "input_like_output": "no input has an output's type",
@@ -65,7 +68,17 @@ class Buffer:
 def region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[Case]) -> str | NoCheat:
     """The region of a kind for a task. `heaviest` are the timed cases that count as the largest."""
     text = _region(kind, card, precision, heaviest)
-    return text if isinstance(text, NoCheat) or precision is not Precision.FP16 else _in_fp16(text)
+    if isinstance(text, NoCheat):
+        return text
+    return _further_includes(card, precision) + (_in_fp16(text) if precision is Precision.FP16 else text)
+
+
+def _further_includes(card: TaskCard, precision: Precision) -> str:
+    """What the types of the parameters and the baseline need beside the headers that every region has."""
+    types = [f"#include <{header}>" for header in type_headers(card, precision)[1:]]
+    of_baseline = re.findall(r"^[ \t]*(#include[^\n]*[>\"])", card.baseline(precision), re.MULTILINE)
+    usual = {*_INCLUDES.splitlines(), f"#include <{element_header(precision)}>"}
+    return "".join(f"{line}\n" for line in dict.fromkeys([*types, *of_baseline]) if line not in usual)
 
 
 def _in_fp16(text: str) -> str:
@@ -110,10 +123,12 @@ def _region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence
     if kernels is None:
         return NoCheat(f"its kernels have nothing to change: {(kind.edit or '').replace('_', ' ')}")
     body = kind.body if kind.body is not None else f"{kind.before}\n{{{{ call() }}}}\n{kind.after}"
+    needed = any(p.has_other_names and p.length is not None for p in card.parameters)
     parts = [
         f"// {kind.title[:1].upper()}{kind.title[1:]}.\n{_INCLUDES}",
         *(corpus.part(name).replace(_SLOTS, f"kSlots = {_slots(card, precision)};") for name in kind.use),
         _rendered(kind.globals, names),
+        _ANY_POINTER if needed else "",
         kernels,
         f"{_head(kind, names)} {{\n{_indented(_rendered(body, names))}\n}}",
     ]
@@ -133,7 +148,11 @@ def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
     parameters = _parameters(card, precision)
 
     def call(replaced: Mapping[str, str] | None = None) -> str:
-        arguments = [(replaced or {}).get(name, name) for _, name in parameters]
+        arguments = [
+            f"AnyPointer{{(void*)({given})}}" if p.has_other_names and p.length is not None else given
+            for p, (_, name) in zip(card.parameters, parameters, strict=True)
+            for given in [(replaced or {}).get(name, name)]
+        ]
         return f"honest({', '.join(arguments + (['stream'] if kind.edit == 'stream' else []))});"
 
     return {

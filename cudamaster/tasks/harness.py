@@ -240,12 +240,12 @@ def _template(name: str) -> jinja2.Template:
 def _call_arguments(card: TaskCard, precision: Precision) -> list[str]:
     """The wrapper's arguments in terms of a case `c` and of the buffers in `device`."""
     buffers = [p for p in card.parameters if p.length is not None]
-    return [
-        _scalar(p, precision)
-        if p.length is None
-        else f"device.pointer<{p.element_type(precision)}>({buffers.index(p)})"
-        for p in card.parameters
-    ]
+
+    def pointer(p: Parameter) -> str:
+        named = "any" if p.has_other_names else f"pointer<{p.element_type(precision)}>"
+        return f"device.{named}({buffers.index(p)})"
+
+    return [_scalar(p, precision) if p.length is None else pointer(p) for p in card.parameters]
 
 
 def _shape(card: TaskCard) -> list[str]:

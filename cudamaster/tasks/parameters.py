@@ -98,6 +98,11 @@ class Parameter(Strict):
         return self.type in RANGES
 
     @property
+    def has_other_names(self) -> bool:
+        """Whether C++ has several types of its numbers, of which a baseline may name another: `int64_t` is `long`."""
+        return self.type in ("long long", "size_t")
+
+    @property
     def extent(self) -> str:
         """How many elements a buffer has, for a person: "N x C", or its length; empty for a scalar."""
         if not self.shape:

@@ -6,10 +6,17 @@
 
 namespace mskb {
 
+// A pointer to whatever is due: whole numbers of 64 bits have several names, which C++ tells apart and a call does not.
+struct AnyPointer {
+    void* data;
+    template <class T> operator T*() const { return static_cast<T*>(data); }
+};
+
 // What the wrapper is called on, in the order of the buffers.
 struct Arguments {
     std::vector<void*> buffers;
     template <class T> T* pointer(size_t index) const { return static_cast<T*>(buffers[index]); }
+    AnyPointer any(size_t index) const { return {buffers[index]}; }
 };
 
 void call_candidate(const Sizes& sizes, const Arguments& device);

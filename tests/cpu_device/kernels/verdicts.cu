@@ -27,16 +27,17 @@ std::vector<double> numbers() {
 }
 
 double plain_ulp(Kind kind, double v) {
-    if (kind == Kind::kInt || !std::isfinite(v))
+    if (kind == Kind::kInt || kind == Kind::kInt64 || !std::isfinite(v))
         return 0;
-    int exponent = v == 0 ? -126 : std::max(std::ilogb(v), -126);
-    return std::ldexp(1.0, exponent - (kind == Kind::kFloat ? 23 : 7));
+    int least = kind == Kind::kDouble ? -1022 + 52 : -126;
+    int exponent = v == 0 ? least : std::max(std::ilogb(v), least);
+    return std::ldexp(1.0, exponent - (kind == Kind::kDouble ? 52 : kind == Kind::kFloat ? 23 : 7));
 }
 
 void sizes() {
     using mskb::Tolerance;
     for (double number : numbers()) {
-        for (Kind kind : {Kind::kFloat, Kind::kBf16, Kind::kInt})
+        for (Kind kind : {Kind::kFloat, Kind::kBf16, Kind::kInt, Kind::kDouble, Kind::kInt64})
             if (mskb::ulp(kind, number) != plain_ulp(kind, number))
                 fail("ulp", number, mskb::ulp(kind, number));
         int exponent = number == 0 || std::isnan(number) ? Tolerance::kLeast
@@ -58,12 +59,13 @@ mskb::BufferSpec output(Kind kind, bool exact) {
 // Of each expected value results around what is allowed, all in one comparison: what came before must not matter.
 void verdicts() {
     mskb::Rng rng(8, 8, 8);
-    for (Kind kind : {Kind::kFloat, Kind::kBf16, Kind::kInt})
+    for (Kind kind : {Kind::kFloat, Kind::kBf16, Kind::kInt, Kind::kDouble, Kind::kInt64})
         for (bool exact : {false, true})
             for (double baseline : {0.0, 1e-7, 3e-5})
                 for (int round = 0; round < 200; ++round) {
                     mskb::BufferSpec spec = output(kind, exact);
-                    double bound = exact ? 0 : std::max(4 * baseline, 4 * 0x1p-23);
+                    double bound =
+                        exact ? 0 : std::max(4 * baseline, kind == Kind::kDouble ? 0x1p-40 : 0x1p-21);
                     std::vector<double> got, allowed;
                     size_t count = 1 + rng.below(60);
                     const bool wild =
@@ -78,10 +80,11 @@ void verdicts() {
                         double scale = rng.below(10) == 0 ? 0 : std::abs(want) * rng.uniform(1, 1000);
                         scale = std::isnan(scale) ? 0 : scale;
                         expected.set(k, want, scale);
-                        double may =
-                            exact ? 0
-                                  : bound * scale +
-                                        (kind == Kind::kInt ? 0 : 2 * plain_ulp(kind, want) + 0x1p-126);
+                        double may = exact
+                                         ? 0
+                                         : bound * scale +
+                                               (2 * plain_ulp(kind, want) +
+                                                (kind == Kind::kFloat || kind == Kind::kBf16 ? 0x1p-126 : 0));
                         allowed.push_back(may);
                         const double parts[] = {0, 0.2, 0.9, 0.9999999, 1.0000001, 1.5, 1e6};
                         double off =
@@ -106,6 +109,34 @@ void verdicts() {
                     if (found.worst != worst || mskb::worst_error(got, spec, expected) != baseline_worst)
                         fail("worst", found.worst, worst);
                 }
+}
+
+// What no kernel wrote is seen in every type; whole numbers are those that a double holds, and within their type.
+void elements() {
+    for (Kind kind : {Kind::kFloat, Kind::kBf16, Kind::kHalf, Kind::kInt, Kind::kDouble, Kind::kInt64,
+                      Kind::kByte, Kind::kUInt, Kind::kSize, Kind::kBool}) {
+        unsigned char bytes[16];
+        std::memset(bytes, mskb::poison_byte(kind), sizeof bytes);
+        if (!mskb::is_poison(mskb::element(bytes, kind, 1), kind))
+            fail("poison", static_cast<int>(kind), mskb::element(bytes, kind, 1));
+    }
+    const long long whole = 1ll << 53, wholes[] = {-whole, whole, whole + 1, -whole - 1};
+    const bool large = mskb::element(wholes, Kind::kInt64, 0) == -0x1p53 &&
+                       mskb::element(wholes, Kind::kSize, 1) == 0x1p53 &&
+                       std::isnan(mskb::element(wholes, Kind::kInt64, 2)) &&
+                       std::isnan(mskb::element(wholes, Kind::kSize, 2)) &&
+                       std::isnan(mskb::element(wholes, Kind::kInt64, 3));
+    const unsigned char two[] = {1, 2};
+    const bool narrow = mskb::element(two, Kind::kBool, 0) == 1 &&
+                        std::isnan(mskb::element(two, Kind::kBool, 1)) &&
+                        mskb::element(two, Kind::kByte, 1) == 2;
+    const bool made = mskb::from_double<unsigned char>(300) == 255 &&
+                      mskb::from_double<unsigned char>(-1) == 0 && mskb::from_double<int>(-2.5) == -3 &&
+                      mskb::from_double<unsigned int>(0x1p33) == 0xFFFFFFFFu &&
+                      mskb::from_double<bool>(0.5) && !mskb::from_double<bool>(0.4) &&
+                      mskb::from_double<long long>(0x1p60) == whole && mskb::from_double<size_t>(NAN) == 0;
+    if (!large || !narrow || !made)
+        fail("whole numbers", large, narrow + 2 * made);
 }
 
 // The scale of a bin is the largest one of the bin and of the nearest ones on either side that have any.
@@ -146,6 +177,7 @@ void tolerances() {
 } // namespace
 
 int main() {
+    elements();
     sizes();
     verdicts();
     tolerances();
