@@ -169,9 +169,9 @@ def test_the_baseline_is_one_text_of_what_the_wrapper_needs(tmp_path: Path) -> N
         "__global__ void unused() {}\n// Only for main.\nvoid show(int* y) { std::cout << y[0]; }\n"
         "int main() {\n    int* y;\n    f(y, 1);\n    show(y);\n}\n",
     )  # fmt: skip
-    made = baseline.assemble(source, reading.choose_wrapper(source, None), "// head")
+    made = baseline.assemble(source, reading.choose_wrapper(source, None))
     assert made.flat.text.replace("\n\n", "\n") == (
-        "// head\n__device__ int b() { return 1; }\n__device__ int a() { return b(); }\n#include <cstdio>\n"
+        "__device__ int b() { return 1; }\n__device__ int a() { return b(); }\n#include <cstdio>\n"
         "inline void check(cudaError_t e, int line) {}\n#define CHECK(x) check((x), __LINE__)\n"
         "__global__ void k(int* y, int n) { y[threadIdx.x] = a(); }\n"
         'extern "C" void f(int* y, int n) {\n    k<<<1, n>>>(y, n);\n    CHECK(cudaGetLastError());\n}'
@@ -195,7 +195,7 @@ def test_a_baseline_that_no_candidate_may_be_is_refused_where_it_was_written(
 ) -> None:
     text = f"#include <chrono>\n{KERNEL}{PLAIN.replace(LAUNCH, f'{chr(10)}    {line} {LAUNCH}')}"
     (tmp_path / "my.cu").write_text(text)
-    done = new(tmp_path / "my.cu", tmp_path / "t", "--case", "n=64", "--json")
+    done = new(tmp_path / "my.cu", tmp_path / "t", "--json")
     assert done.exit_code == 2
     assert re.search(reason, json.loads(done.stdout)["error"]["reason"])
     assert not (tmp_path / "t").exists()
