@@ -21,11 +21,12 @@ from cudamaster.guards.names import forbidden
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.renaming import as_candidate
 from cudamaster.guards.signature import Signature
-from cudamaster.guards.storage import declarators, is_function
+from cudamaster.guards.storage import declarators, device_variables, is_function
 from cudamaster.making.flattening import Flat, Line
 from cudamaster.making.reading import Function, Passed, Source, above
 
 _HEAD = frozenset({"static", "inline", "extern", '"C"', "void", "__host__", "__forceinline__", "__noinline__"})
+_FILLS_VARIABLES = frozenset({"cudaMemcpyToSymbol", "cudaMemcpyToSymbolAsync", "cudaGetSymbolAddress"})
 _SPEAKS_OF_ERRORS = frozenset({"cudaSuccess", "cudaError_t", "cudaError", "cudaGetErrorString", "cudaGetLastError"})
 
 
@@ -47,6 +48,7 @@ def assemble(source: Source, wrapper: Function) -> Baseline:
     """What the wrapper needs of the file. Raises UsageError where it cannot be cut out."""
     kept = source.reachable([wrapper.name, *_named_outside(source)])
     gone = [function for function in source.functions if function.name not in kept and not function.scope]
+    _must_be_filled(source, wrapper, gone)
     edits = _Edits(source.flat)
     left_out = [function.name for function in gone if edits.cut(source, function)]
     for first, last in _prototypes(source, {*left_out, wrapper.name}):
@@ -56,6 +58,20 @@ def assemble(source: Source, wrapper: Function) -> Baseline:
     edits.disarm(source, {function.name for function in gone})
     edits.drop_headers()
     return Baseline(tuple(_without_gaps(edits.lines())), tuple(dict.fromkeys(left_out)), tuple(edits.changes))
+
+
+def _must_be_filled(source: Source, wrapper: Function, gone: Sequence[Function]) -> None:
+    """Raises UsageError where a function that is left out fills a variable on the device that kernels read."""
+    there = {function.name for function in gone}
+    used = {name for function in source.functions if function.name not in there for name in function.uses}
+    for function in gone:
+        filled = sorted(device_variables(source.parsed) & used & function.uses)
+        if filled and function.uses & _FILLS_VARIABLES:
+            raise UsageError(
+                f"{source.flat.place(function.first)}: {function.name} fills {filled[0]} on the device, and "
+                f"{wrapper.name} does not call it.",
+                f"A call keeps nothing: fill it in {wrapper.name}, or pass the data as a parameter.",
+            )
 
 
 def must_pass_guard(made: Baseline, wrapper: Function, passed: Sequence[Passed], device: Device) -> None:

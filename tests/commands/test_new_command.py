@@ -48,9 +48,10 @@ def read(folder: Path, text: str, name: str = "my.cu") -> reading.Source:
     return reading.read(flattening.flatten(folder / name), choose("cpu").preprocessor().compiler)
 
 
-def new(file: Path, folder: Path, *options: str) -> Result:
+def new(file: Path, folder: Path | None, *options: str) -> Result:
     """`cudamaster new` in this process, without a GPU."""
-    return CliRunner().invoke(main, ["new", str(file), "--into", str(folder), "--device", "cpu", *options])
+    into = [] if folder is None else ["--into", str(folder)]
+    return CliRunner().invoke(main, ["new", str(file), "--device", "cpu", *into, *options])
 
 
 def understood(source: reading.Source, **said: object) -> understanding.Understood:
@@ -182,6 +183,19 @@ def test_the_baseline_is_one_text_of_what_the_wrapper_needs(tmp_path: Path) -> N
     assert task_files.name_of("fusedBiasGELU") == "fused_bias_gelu"
 
 
+def test_a_variable_that_a_function_of_main_fills_is_not_left_empty(tmp_path: Path) -> None:
+    source = read(
+        tmp_path,
+        "__constant__ float weights[4];\n"
+        "__global__ void k(const float* x, float* y, int n) { y[threadIdx.x] = weights[n] * x[n]; }\n"
+        f"{PLAIN}"
+        "void setUp(const float* w) { cudaMemcpyToSymbol(weights, w, 16); }\n"
+        "int main() { float w[4]; setUp(w); }\n",
+    )
+    with pytest.raises(UsageError, match="line 4: setUp fills weights on the device, and f does not call it"):
+        baseline.assemble(source, reading.choose_wrapper(source, None))
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -251,13 +265,15 @@ def test_a_reference_fails_until_it_is_written(tmp_path: Path, truth: str, endin
     assert done.stderr.count("error:") == 1
 
 
-def test_from_a_file_to_a_verdict(tmp_path: Path) -> None:
+def test_from_a_file_to_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two kernels, a header, a main and a stream: baseline and a faster kernel pass, a wrong one does not."""
     cases = ("--case", "rows=8,width=64", "--case", "rows=16,width=96")
-    told = json.loads(new(EXAMPLE / "bias_gelu.cu", tmp_path, *LENGTHS, *cases, "--json").stdout)
+    monkeypatch.setenv(resources.TASKS, str(tmp_path / "not_there_yet"))
+    told = json.loads(new(EXAMPLE / "bias_gelu.cu", None, *LENGTHS, *cases, "--json").stdout)
     assert (told["task"], told["left_out"]) == ("bias_gelu", ["main"])
-    assert "is there already" in new(EXAMPLE / "bias_gelu.cu", tmp_path, *LENGTHS, *cases).output
-    card = cards.load(told["card"])
+    assert "is there already" in new(EXAMPLE / "bias_gelu.cu", None, *LENGTHS, *cases).output
+    card = cards.load("bias_gelu")
+    assert str(card.baseline_path(Precision.FP32)) in told["files"]
     faster = (EXAMPLE / "faster.cu").read_text()
     kernels = {
         "same": baseline_region(card, Precision.FP32),
@@ -267,5 +283,5 @@ def test_from_a_file_to_a_verdict(tmp_path: Path) -> None:
     for name, text in kernels.items():
         (tmp_path / f"{name}.cu").write_text(text)
         kernel = str(tmp_path / f"{name}.cu")
-        done = CliRunner().invoke(main, ["evaluate", told["card"], kernel, "--device", "cpu", "--check-only", "--json"])
+        done = CliRunner().invoke(main, ["evaluate", card.name, kernel, "--device", "cpu", "--check-only", "--json"])
         assert json.loads(done.stdout)["status"] == ("wrong" if name == "wrong" else "correct"), done.stdout
