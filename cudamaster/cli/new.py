@@ -136,7 +136,7 @@ def _make(file: Path, given: Mapping[str, Any], device: Device, *, asks: bool) -
     name = given["name"] or task_files.name_of(wrapper.name)
     folder = task_files.folder_for(given["into"])
     summary = task_files.summary_of(reading.comment_on(source, wrapper), wrapper.name)
-    about = About(name, task_files.next_id(folder), file.name, summary, given["truth"])
+    about = About(name, task_files.next_id(folder), task_files.plain(file.name), summary, given["truth"])
     written = task_files.write(understood, about, assembled, folder, replace_old=given["force"])
     return _Made(understood, assembled, written, default_folder=given["into"] is None)
 

@@ -47,9 +47,14 @@ def next_id(folder: Path) -> int:
 
 def summary_of(comment: str, wrapper: str) -> str:
     """What a card says of its task where the user has written a comment on the wrapper, or none."""
-    text = " ".join(re.sub(r"[^ -~]", " ", comment).split())[:_LONGEST_SUMMARY]
+    text = plain(comment)[:_LONGEST_SUMMARY]
     more = f"The baseline, {wrapper}, defines the result."
     return f"{text}{'' if text.endswith(('.', '!', '?')) else '.'} {more}" if text else more
+
+
+def plain(text: str) -> str:
+    """A text as one line of ASCII."""
+    return " ".join(re.sub(r"[^ -~]", " ", text).split())
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
 from cudamaster.devices.choose import choose
 from cudamaster.making import baseline, drawn_cases, flattening, reading, roles, task_files, understanding, wishes
-from cudamaster.tasks import cards
+from cudamaster.tasks import cards, harness
 from cudamaster.tasks.harness import baseline_region
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_kernel"
@@ -213,6 +213,25 @@ def test_a_baseline_that_no_candidate_may_be_is_refused_where_it_was_written(
     assert done.exit_code == 2
     assert re.search(reason, json.loads(done.stdout)["error"]["reason"])
     assert not (tmp_path / "t").exists()
+
+
+def test_parameters_may_have_names_that_mean_something_to_us(tmp_path: Path) -> None:
+    """Words of Python, and names that the harness uses: `c`, `T`, `sizes`."""
+    (tmp_path / "my.cu").write_text(
+        "__global__ void k(const float* in, float* c, int T, float lambda) { c[T - 1] = lambda * in[0]; }\n"
+        "void f(const float* in, float* c, int T, float lambda) { k<<<1, 1>>>(in, c, T, lambda); }\n"
+    )
+    made = new(tmp_path / "my.cu", tmp_path, "--range", "lambda=0:1", "--length", "in=T + 1", "--case", "T=64")
+    assert made.exit_code == 0, made.output
+    card = cards.load(str(tmp_path / "tasks/f.yaml"))
+    assert card.inputs == ("uniform(in, -1, 1)",)
+    text = harness.render(card, Precision.FP32)
+    assert "mskb::uniform(inputs, Buffer::in, -1, 1)" in text
+    by = choose("cpu").preprocessor()
+    folders = [f"-I{folder}" for folder in (*by.folders, resources.bench() / "include")]
+    command = [by.compiler, "-std=c++17", "-DMSKB_JUDGE", "-fsyntax-only", *folders, "-x", "c++", "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_missing_is_named_at_once_and_the_command_line_shown_works(tmp_path: Path) -> None:
