@@ -52,16 +52,22 @@ def parse(text: str) -> ast.expr:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Python finds odd, `1if 2else 3` say, is refused later
-            tree = ast.parse(_OF_PYTHON.sub(rf"\1{_MARK}", text), mode="eval").body
+            tree = _parsed(text)
     except SyntaxError as error:
         raise ExpressionError(f"{text!r} is not an expression: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError(f"{text!r} is not an expression: {error}") from error
+    if _depth(tree) > _DEEPEST:
+        raise ExpressionError(f"{text!r} is nested more than {_DEEPEST} deep")
+    return tree
+
+
+def _parsed(text: str) -> ast.expr:
+    """The expression as Python reads it, but for words that are none of Python's here."""
+    tree = ast.parse(_OF_PYTHON.sub(rf"\1{_MARK}", text), mode="eval").body
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             node.id = node.id.removesuffix(_MARK)
-    if _depth(tree) > _DEEPEST:
-        raise ExpressionError(f"{text!r} is nested more than {_DEEPEST} deep")
     return tree
 
 
