@@ -102,6 +102,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "CUDA_VISIBLE_DEVICES": "",
         "XDG_DATA_HOME": str(folder / "user"),
+        "CUDAMASTER_DATA": str(folder / "user"),
     }
     return subprocess.run(
         ["bash", "-e", "-c", script], cwd=folder, env=environment, text=True, capture_output=True, timeout=600

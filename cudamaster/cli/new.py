@@ -18,7 +18,7 @@ from cudamaster.core.values import Precision
 if TYPE_CHECKING:
     from cudamaster.devices.protocol import Device
     from cudamaster.making.baseline import Baseline
-    from cudamaster.making.reading import Function, Source
+    from cudamaster.making.reading import Function, Passed, Source
     from cudamaster.making.task_files import Written
     from cudamaster.making.understanding import Question, Understood
     from cudamaster.making.wishes import Wishes
@@ -126,16 +126,18 @@ def _make(file: Path, given: Mapping[str, Any], device: Device, *, asks: bool) -
     flat = flattening.flatten(file, given["folders"])
     source = reading.read(flat, device.preprocessor().compiler)
     wrapper = reading.choose_wrapper(source, given["wrapper"])
-    understood = _answered(source, wrapper, _wishes(given), asks=asks)
+    passed = reading.parameters(source, wrapper)
+    said = _wishes(given)
+    assembled = baseline.assemble(source, wrapper)
+    baseline.must_pass_guard(assembled, wrapper, passed, device)
+    understood = _answered(source, wrapper, passed, said, asks=asks)
     if understood.questions:
         raise _missing(file, understood.questions)
     name = given["name"] or task_files.name_of(wrapper.name)
     folder = task_files.folder_for(given["into"])
     summary = task_files.summary_of(reading.comment_on(source, wrapper), wrapper.name)
-    about = About(name, task_files.next_id(folder), file.name, summary, given["truth"])
-    head = f"// {wrapper.name} ({understood.precision}) as the task {name} times it: made of {file.name}."
-    assembled = baseline.assemble(source, wrapper, head)
-    written = task_files.write(understood, about, assembled, folder, device, replace_old=given["force"])
+    about = About(name, task_files.next_id(folder), task_files.plain(file.name), summary, given["truth"])
+    written = task_files.write(understood, about, assembled, folder, replace_old=given["force"])
     return _Made(understood, assembled, written, default_folder=given["into"] is None)
 
 
@@ -158,11 +160,10 @@ def _wishes(given: Mapping[str, Any]) -> Wishes:
     )
 
 
-def _answered(source: Source, wrapper: Function, said: Wishes, *, asks: bool) -> Understood:
+def _answered(source: Source, wrapper: Function, passed: Sequence[Passed], said: Wishes, *, asks: bool) -> Understood:
     """What is understood, with the answers of whoever sits at the terminal."""
-    from cudamaster.making import reading, understanding
+    from cudamaster.making import understanding
 
-    passed = reading.parameters(source, wrapper)
     understood = understanding.understand(source, wrapper, passed, said)
     while asks and understood.questions:
         question = understood.questions[0]

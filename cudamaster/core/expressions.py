@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache, reduce
@@ -28,6 +29,11 @@ _CALLS: dict[str, tuple[str, Callable[..., Number]]] = {
     "log2": ("std::log2", math.log2),
     "isqrt": ("mskb::isqrt", math.isqrt),
 }
+# Words of Python alone: in C they are names as any other, and `in` is a common one.
+_OF_PYTHON = re.compile(
+    r"\b(as|assert|async|await|def|del|elif|except|finally|from|global|import|in|is|lambda|nonlocal|pass|raise|with|yield)\b"
+)
+_MARK = "_of_python"
 _LONGEST = 400  # characters of an expression; a formula of a card has half of that
 _DEEPEST = 40
 _LARGEST_POWER = 63
@@ -53,13 +59,22 @@ def parse(text: str) -> ast.expr:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Python finds odd, `1if 2else 3` say, is refused later
-            tree = ast.parse(text, mode="eval").body
+            tree = _parsed(text)
     except SyntaxError as error:
         raise ExpressionError(text, f"is not an expression: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError(text, f"is not an expression: {error}") from error
     if _depth(tree) > _DEEPEST:
         raise ExpressionError(text, f"is nested more than {_DEEPEST} deep")
+    return tree
+
+
+def _parsed(text: str) -> ast.expr:
+    """The expression as Python reads it, but for words that are none of Python's here."""
+    tree = ast.parse(_OF_PYTHON.sub(rf"\1{_MARK}", text), mode="eval").body
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = node.id.removesuffix(_MARK)
     return tree
 
 

@@ -11,16 +11,22 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from cudamaster.build.source_guard import guarded
 from cudamaster.core.errors import UsageError
+from cudamaster.devices.protocol import Device
 from cudamaster.guards.grammar import walk
 from cudamaster.guards.headers import does_the_task, is_allowed
 from cudamaster.guards.lexer import Directive, Kind, Token, closing, lex, split
 from cudamaster.guards.names import forbidden
-from cudamaster.guards.storage import declarators, is_function
+from cudamaster.guards.refusal import Refusal
+from cudamaster.guards.renaming import as_candidate
+from cudamaster.guards.signature import Signature
+from cudamaster.guards.storage import declarators, device_variables, is_function
 from cudamaster.making.flattening import Flat, Line
-from cudamaster.making.reading import Function, Source, above
+from cudamaster.making.reading import Function, Passed, Source, above
 
 _HEAD = frozenset({"static", "inline", "extern", '"C"', "void", "__host__", "__forceinline__", "__noinline__"})
+_FILLS_VARIABLES = frozenset({"cudaMemcpyToSymbol", "cudaMemcpyToSymbolAsync", "cudaGetSymbolAddress"})
 _SPEAKS_OF_ERRORS = frozenset({"cudaSuccess", "cudaError_t", "cudaError", "cudaGetErrorString", "cudaGetLastError"})
 
 
@@ -38,10 +44,11 @@ class Baseline:
         return Flat(self.lines, ())
 
 
-def assemble(source: Source, wrapper: Function, head: str) -> Baseline:
-    """What the wrapper needs of the file, below the comment `head`. Raises UsageError where it cannot be cut out."""
+def assemble(source: Source, wrapper: Function) -> Baseline:
+    """What the wrapper needs of the file. Raises UsageError where it cannot be cut out."""
     kept = source.reachable([wrapper.name, *_named_outside(source)])
     gone = [function for function in source.functions if function.name not in kept and not function.scope]
+    _must_be_filled(source, wrapper, gone)
     edits = _Edits(source.flat)
     left_out = [function.name for function in gone if edits.cut(source, function)]
     for first, last in _prototypes(source, {*left_out, wrapper.name}):
@@ -50,9 +57,34 @@ def assemble(source: Source, wrapper: Function, head: str) -> Baseline:
     edits.make_c(wrapper)
     edits.disarm(source, {function.name for function in gone})
     edits.drop_headers()
-    lines = [Line(text, source.flat.lines[0].file, 1) for text in head.split("\n")]
-    lines += _without_gaps(edits.lines())
-    return Baseline(tuple(lines), tuple(dict.fromkeys(left_out)), tuple(edits.changes))
+    return Baseline(tuple(_without_gaps(edits.lines())), tuple(dict.fromkeys(left_out)), tuple(edits.changes))
+
+
+def _must_be_filled(source: Source, wrapper: Function, gone: Sequence[Function]) -> None:
+    """Raises UsageError where a function that is left out fills a variable on the device that kernels read."""
+    there = {function.name for function in gone}
+    used = {name for function in source.functions if function.name not in there for name in function.uses}
+    for function in gone:
+        filled = sorted(device_variables(source.parsed) & used & function.uses)
+        if filled and function.uses & _FILLS_VARIABLES:
+            raise UsageError(
+                f"{source.flat.place(function.first)}: {function.name} fills {filled[0]} on the device, and "
+                f"{wrapper.name} does not call it.",
+                f"A call keeps nothing: fill it in {wrapper.name}, or pass the data as a parameter.",
+            )
+
+
+def must_pass_guard(made: Baseline, wrapper: Function, passed: Sequence[Passed], device: Device) -> None:
+    """Raises UsageError where the source guard would refuse the baseline as a candidate: a search starts from it."""
+    flags = device.parse_command(device.default_command)
+    assert not isinstance(flags, Refusal)
+    own, name = f"{wrapper.name}_optimized", wrapper.name
+    signature = Signature(own, tuple((parameter.c_type, parameter.name) for parameter in passed))
+    refused = guarded(as_candidate(made.flat.text, name, comments=False), flags, device, signature)
+    if isinstance(refused, Refusal):
+        where = "" if refused.line is None else f"{made.flat.place(refused.line)}: "
+        more = "A search starts from this text, and no candidate may have that."
+        raise UsageError(f"{where}{refused.reason.replace(own, name)}.", f"{refused.fix.replace(own, name)} {more}")
 
 
 class _Edits:

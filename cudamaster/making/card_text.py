@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -85,6 +86,8 @@ def reference(task: Understood, about: About) -> str | None:
             arguments.append(f"const {kind}* {row.name}")
         if row.role in ("output", "inout"):
             arguments.append(f"mskb::Expected& {_result(row)}")
+    if any(map(keyword.iskeyword, arguments)):
+        arguments = ["**given"]  # by their names, which Python does not take for parameters
     is_c = about.truth == "c"
     return _template(f"new_reference.{'h' if is_c else 'py'}.j2").render(
         name=about.name,

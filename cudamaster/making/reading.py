@@ -71,6 +71,12 @@ class Passed:
     pointer: bool = False
     const: bool = False
 
+    @property
+    def c_type(self) -> str:
+        """Its type in C."""
+        kind = next((c for c, card in TYPES.items() if card == self.type), "cudaStream_t")
+        return f"{'const ' if self.const else ''}{kind}{'*' if self.pointer else ''}"
+
 
 @dataclass(frozen=True)
 class Source:

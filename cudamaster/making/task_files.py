@@ -1,4 +1,4 @@
-"""Writes the files of a new task, once the program's own loader and the source guard take them."""
+"""Writes the files of a new task, once the program's own loader takes its card."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudamaster.build.source_guard import guarded
 from cudamaster.core import resources
 from cudamaster.core.errors import CardError, UsageError, unwritable
 from cudamaster.core.values import wrapper_name
 from cudamaster.core.writing import write_text
-from cudamaster.devices.protocol import Device
-from cudamaster.guards.refusal import Refusal
-from cudamaster.guards.signature import Signature
 from cudamaster.making import card_text
 from cudamaster.making.baseline import Baseline
 from cudamaster.making.card_text import About
 from cudamaster.making.understanding import Understood
 from cudamaster.tasks import cards, hgemm
 from cudamaster.tasks.cards import TaskCard
-from cudamaster.tasks.harness import baseline_region
 
 _LONGEST_SUMMARY = 600
 
@@ -52,9 +47,14 @@ def next_id(folder: Path) -> int:
 
 def summary_of(comment: str, wrapper: str) -> str:
     """What a card says of its task where the user has written a comment on the wrapper, or none."""
-    text = " ".join(re.sub(r"[^ -~]", " ", comment).split())[:_LONGEST_SUMMARY]
+    text = plain(comment)[:_LONGEST_SUMMARY]
     more = f"The baseline, {wrapper}, defines the result."
     return f"{text}{'' if text.endswith(('.', '!', '?')) else '.'} {more}" if text else more
+
+
+def plain(text: str) -> str:
+    """A text as one line of ASCII."""
+    return " ".join(re.sub(r"[^ -~]", " ", text).split())
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,12 @@ class Written:
     files: tuple[Path, ...]
 
 
-def write(
-    task: Understood, about: About, baseline: Baseline, folder: Path, device: Device, *, replace_old: bool
-) -> Written:
+def write(task: Understood, about: About, baseline: Baseline, folder: Path, *, replace_old: bool) -> Written:
     """Write card, baseline and reference into a folder of tasks.
 
-    Nothing is written unless the card loads and the source guard lets the baseline pass as a candidate: a search starts
-    from it. Raises UsageError, CardError or DeviceError.
+    Nothing is written unless the program's own loader takes the card. Raises UsageError or DeviceError.
     """
-    if about.name in cards.names() or hgemm.is_meant(about.name):
+    if (resources.bench() / "tasks" / f"{about.name}.yaml").is_file() or hgemm.is_meant(about.name):
         raise UsageError(
             f"{about.name} is a task of a suite that comes with CUDAMaster.", "Give --name for another name."
         )
@@ -83,8 +80,7 @@ def write(
         raise UsageError(f"{there[0]} is there already.", fix)
     with tempfile.TemporaryDirectory() as staged:
         _write_all(texts, Path(staged))
-        card = _checked(Path(staged), about.name)
-        _must_pass_guard(card, task, baseline, device)
+        _must_load(Path(staged), about.name)
     try:
         _write_all(texts, folder)
     except OSError as error:
@@ -98,7 +94,10 @@ def write(
 def _texts(task: Understood, about: About, baseline: Baseline) -> Mapping[str, str]:
     """Texts by their paths in the folder; the card comes first."""
     found = {f"tasks/{about.name}.yaml": card_text.card(task, about)}
-    found[f"{task.precision}/{wrapper_name(about.name, task.precision)}.cu"] = f"{baseline.flat.text}\n"
+    found[f"{task.precision}/{wrapper_name(about.name, task.precision)}.cu"] = (
+        f"// {task.wrapper} ({task.precision}) as the task {about.name} times it: made of {about.file}.\n"
+        f"{baseline.flat.text}\n"
+    )
     if (reference := card_text.reference(task, about)) is not None:
         found[f"reference/{about.name}.{'h' if about.truth == 'c' else 'py'}"] = reference
     return found
@@ -112,28 +111,13 @@ def _write_all(texts: Mapping[str, str], folder: Path) -> None:
         write_text(folder / name, text)
 
 
-def _checked(folder: Path, name: str) -> TaskCard:
-    """The card as the program's own loader takes it."""
+def _must_load(folder: Path, name: str) -> None:
+    """Raises UsageError unless the program's own loader takes the card."""
     try:
-        return cards.load(str(folder / "tasks" / f"{name}.yaml"))
+        cards.load(str(folder / "tasks" / f"{name}.yaml"))
     except CardError as error:
         reason = error.reason.replace(f"{folder}/", "")
         raise UsageError(reason, "Correct the options, which the card is made of.") from error
-
-
-def _must_pass_guard(card: TaskCard, task: Understood, baseline: Baseline, device: Device) -> None:
-    """Raises UsageError where the source guard would refuse the baseline as a candidate."""
-    flags = device.parse_command(device.default_command)
-    assert not isinstance(flags, Refusal)
-    code = baseline_region(card, task.precision)
-    signature = Signature(card.wrapper(task.precision, optimized=True), card.signature(task.precision), card.headers)
-    refused = guarded(code, flags, device, signature)
-    if isinstance(refused, Refusal):
-        where = "" if refused.line is None else f"{baseline.flat.place(refused.line)}: "
-        reason = refused.reason.replace(f"{task.wrapper}_optimized", task.wrapper)
-        fix = refused.fix.replace(f"{task.wrapper}_optimized", task.wrapper)
-        more = "A search starts from this text, and no candidate may have that."
-        raise UsageError(f"{where}{reason}.", f"{fix} {more}")
 
 
 def _of_another_kind(folder: Path, name: str, texts: Mapping[str, str]) -> list[Path]:

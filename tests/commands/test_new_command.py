@@ -21,7 +21,7 @@ from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
 from cudamaster.devices.choose import choose
 from cudamaster.making import baseline, drawn_cases, flattening, reading, roles, task_files, understanding, wishes
-from cudamaster.tasks import cards
+from cudamaster.tasks import cards, harness
 from cudamaster.tasks.harness import baseline_region
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_kernel"
@@ -48,9 +48,10 @@ def read(folder: Path, text: str, name: str = "my.cu") -> reading.Source:
     return reading.read(flattening.flatten(folder / name), choose("cpu").preprocessor().compiler)
 
 
-def new(file: Path, folder: Path, *options: str) -> Result:
+def new(file: Path, folder: Path | None, *options: str) -> Result:
     """`cudamaster new` in this process, without a GPU."""
-    return CliRunner().invoke(main, ["new", str(file), "--into", str(folder), "--device", "cpu", *options])
+    into = [] if folder is None else ["--into", str(folder)]
+    return CliRunner().invoke(main, ["new", str(file), "--device", "cpu", *into, *options])
 
 
 def understood(source: reading.Source, **said: object) -> understanding.Understood:
@@ -169,9 +170,9 @@ def test_the_baseline_is_one_text_of_what_the_wrapper_needs(tmp_path: Path) -> N
         "__global__ void unused() {}\n// Only for main.\nvoid show(int* y) { std::cout << y[0]; }\n"
         "int main() {\n    int* y;\n    f(y, 1);\n    show(y);\n}\n",
     )  # fmt: skip
-    made = baseline.assemble(source, reading.choose_wrapper(source, None), "// head")
+    made = baseline.assemble(source, reading.choose_wrapper(source, None))
     assert made.flat.text.replace("\n\n", "\n") == (
-        "// head\n__device__ int b() { return 1; }\n__device__ int a() { return b(); }\n#include <cstdio>\n"
+        "__device__ int b() { return 1; }\n__device__ int a() { return b(); }\n#include <cstdio>\n"
         "inline void check(cudaError_t e, int line) {}\n#define CHECK(x) check((x), __LINE__)\n"
         "__global__ void k(int* y, int n) { y[threadIdx.x] = a(); }\n"
         'extern "C" void f(int* y, int n) {\n    k<<<1, n>>>(y, n);\n    CHECK(cudaGetLastError());\n}'
@@ -180,6 +181,19 @@ def test_the_baseline_is_one_text_of_what_the_wrapper_needs(tmp_path: Path) -> N
     line = made.flat.text.split("\n").index("__device__ int b() { return 1; }")
     assert made.flat.place(line + 1) == "b.h, line 3"
     assert task_files.name_of("fusedBiasGELU") == "fused_bias_gelu"
+
+
+def test_a_variable_that_a_function_of_main_fills_is_not_left_empty(tmp_path: Path) -> None:
+    source = read(
+        tmp_path,
+        "__constant__ float weights[4];\n"
+        "__global__ void k(const float* x, float* y, int n) { y[threadIdx.x] = weights[n] * x[n]; }\n"
+        f"{PLAIN}"
+        "void setUp(const float* w) { cudaMemcpyToSymbol(weights, w, 16); }\n"
+        "int main() { float w[4]; setUp(w); }\n",
+    )
+    with pytest.raises(UsageError, match="line 4: setUp fills weights on the device, and f does not call it"):
+        baseline.assemble(source, reading.choose_wrapper(source, None))
 
 
 @pytest.mark.parametrize(
@@ -195,10 +209,29 @@ def test_a_baseline_that_no_candidate_may_be_is_refused_where_it_was_written(
 ) -> None:
     text = f"#include <chrono>\n{KERNEL}{PLAIN.replace(LAUNCH, f'{chr(10)}    {line} {LAUNCH}')}"
     (tmp_path / "my.cu").write_text(text)
-    done = new(tmp_path / "my.cu", tmp_path / "t", "--case", "n=64", "--json")
+    done = new(tmp_path / "my.cu", tmp_path / "t", "--json")
     assert done.exit_code == 2
     assert re.search(reason, json.loads(done.stdout)["error"]["reason"])
     assert not (tmp_path / "t").exists()
+
+
+def test_parameters_may_have_names_that_mean_something_to_us(tmp_path: Path) -> None:
+    """Words of Python, and names that the harness uses: `c`, `T`, `sizes`."""
+    (tmp_path / "my.cu").write_text(
+        "__global__ void k(const float* in, float* c, int T, float lambda) { c[T - 1] = lambda * in[0]; }\n"
+        "void f(const float* in, float* c, int T, float lambda) { k<<<1, 1>>>(in, c, T, lambda); }\n"
+    )
+    made = new(tmp_path / "my.cu", tmp_path, "--range", "lambda=0:1", "--length", "in=T + 1", "--case", "T=64")
+    assert made.exit_code == 0, made.output
+    card = cards.load(str(tmp_path / "tasks/f.yaml"))
+    assert card.inputs == ("uniform(in, -1, 1)",)
+    text = harness.render(card, Precision.FP32)
+    assert "mskb::uniform(inputs, Buffer::in, -1, 1)" in text
+    by = choose("cpu").preprocessor()
+    folders = [f"-I{folder}" for folder in (*by.folders, resources.bench() / "include")]
+    command = [by.compiler, "-std=c++17", "-DMSKB_JUDGE", "-fsyntax-only", *folders, "-x", "c++", "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_missing_is_named_at_once_and_the_command_line_shown_works(tmp_path: Path) -> None:
@@ -251,13 +284,15 @@ def test_a_reference_fails_until_it_is_written(tmp_path: Path, truth: str, endin
     assert done.stderr.count("error:") == 1
 
 
-def test_from_a_file_to_a_verdict(tmp_path: Path) -> None:
+def test_from_a_file_to_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two kernels, a header, a main and a stream: baseline and a faster kernel pass, a wrong one does not."""
     cases = ("--case", "rows=8,width=64", "--case", "rows=16,width=96")
-    told = json.loads(new(EXAMPLE / "bias_gelu.cu", tmp_path, *LENGTHS, *cases, "--json").stdout)
+    monkeypatch.setenv(resources.TASKS, str(tmp_path / "not_there_yet"))
+    told = json.loads(new(EXAMPLE / "bias_gelu.cu", None, *LENGTHS, *cases, "--json").stdout)
     assert (told["task"], told["left_out"]) == ("bias_gelu", ["main"])
-    assert "is there already" in new(EXAMPLE / "bias_gelu.cu", tmp_path, *LENGTHS, *cases).output
-    card = cards.load(told["card"])
+    assert "is there already" in new(EXAMPLE / "bias_gelu.cu", None, *LENGTHS, *cases).output
+    card = cards.load("bias_gelu")
+    assert str(card.baseline_path(Precision.FP32)) in told["files"]
     faster = (EXAMPLE / "faster.cu").read_text()
     kernels = {
         "same": baseline_region(card, Precision.FP32),
@@ -267,5 +302,5 @@ def test_from_a_file_to_a_verdict(tmp_path: Path) -> None:
     for name, text in kernels.items():
         (tmp_path / f"{name}.cu").write_text(text)
         kernel = str(tmp_path / f"{name}.cu")
-        done = CliRunner().invoke(main, ["evaluate", told["card"], kernel, "--device", "cpu", "--check-only", "--json"])
+        done = CliRunner().invoke(main, ["evaluate", card.name, kernel, "--device", "cpu", "--check-only", "--json"])
         assert json.loads(done.stdout)["status"] == ("wrong" if name == "wrong" else "correct"), done.stdout
