@@ -76,6 +76,8 @@ def kernelbench(
         )
     else:
         _show(folder, done)
+        if done and python is not None:
+            click.echo(f"Set CUDAMASTER_PYTHON={python} for the commands that run them.")
         for _, why in failed:
             click.echo(f"error: {why}", err=True)
     click.get_current_context().exit(failed[0][1].exit_code if failed else 0)
