@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cudamaster.core.expressions import evaluate
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
+from cudamaster.tasks.parameters import RANGES, SOUND, ULPS, Parameter
 
 if TYPE_CHECKING:
     from cudamaster.tasks.cards import TaskCard
@@ -14,10 +15,8 @@ if TYPE_CHECKING:
 
 # c: a function in C++, reference/<task>.h; python: one in Python, reference/<task>.py; baseline: the baseline's output.
 Truth = Literal["c", "python", "baseline"]
-SOUND, ULPS = 1e-4, "4"  # as in mskb/task.h
 # The error of a baseline that is its own reference is not known, and says nothing about what others may be off by.
 ULPS_OF_BASELINE = "256"
-_WHOLE = ("int", "unsigned int", "long long", "unsigned char", "size_t", "bool")
 
 _SCALES: Mapping[Truth, str] = {
     "c": "the sum of the absolute terms that make it",
@@ -42,7 +41,7 @@ def with_defaults(fields: Any) -> Any:
     def with_usual(each: Any) -> Any:
         if not isinstance(each, dict) or each.get("role") not in ("output", "inout"):
             return each
-        return {**usual, **({"check": "exact"} if each.get("type") in _WHOLE else {}), **each}
+        return {**usual, **({"check": "exact"} if each.get("type") in RANGES else {}), **each}
 
     return {**fields, "parameters": [with_usual(each) for each in parameters]}
 
