@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import platformdirs
 import yaml
 
+from cudamaster.core import resources
 from cudamaster.core.errors import UsageError, unwritable
 from cudamaster.tasks import cards
 
@@ -21,7 +21,7 @@ def opened(folder: Path | None, suite: str | None) -> Path:
     Raises UsageError for a folder that cannot be written.
     """
     own = folder is None
-    folder = (folder or Path(platformdirs.user_data_dir("cudamaster")) / "tasks").absolute()
+    folder = (folder or resources.user_tasks()).absolute()
     named = folder / _SUITE
     try:
         (folder / "tasks").mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import UnionType
@@ -11,7 +11,6 @@ from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from cudamaster.core.errors import CardError, Problem, nearest, one_line
 from cudamaster.core.expressions import ExpressionError
@@ -81,11 +80,11 @@ def described(kind: type[T], text: str, path: Path, fix: str = _COMPARE) -> T:
 
 
 def _problems(
-    kind: type[BaseModel], document: Document, path: Path, errors: Sequence[ErrorDetails], fix: str
+    kind: type[BaseModel], document: Document, path: Path, errors: Sequence[Mapping[str, Any]], fix: str
 ) -> list[Problem]:
     """What pydantic found, in the order of lines, each thing once."""
     found: dict[tuple[Place, str], str] = {}
-    wrong: dict[Place, list[ErrorDetails]] = {}
+    wrong: dict[Place, list[Mapping[str, Any]]] = {}
     for error in errors:
         raised = error.get("ctx", {}).get("error")
         there = document.within(error["loc"])
@@ -118,7 +117,7 @@ def _problems(
     )
 
 
-def _of_value(errors: Sequence[ErrorDetails]) -> tuple[str, str]:
+def _of_value(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """What is wrong with a value, which may be of several types and is of none, and what it was meant to be."""
     due = [re.sub(r"^Input should be |, unable to parse.*|, got a.*", "", error["msg"]) for error in errors]
     value = errors[0]["input"]
