@@ -1,4 +1,4 @@
-"""The README's four ways: their lines run when pasted, and they print what the README shows of it."""
+"""The README's five ways: their lines run when pasted, and they print what the README shows of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudamaster.core.values import Role
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SMALL = "relu"  # the task of way 3 and way 4 here: evaluated in a fifth of the time
+SMALL = "relu"  # the task of way 4 and way 5 here: evaluated in a fifth of the time
 BASELINE = (ROOT / f"bench/fp32/{SMALL}.cu").read_text(encoding="utf-8")
 
 
@@ -79,17 +79,28 @@ def test_way_1_without_anything(tmp_path: Path) -> None:
     assert "Eight lanes per row" in again.stdout
 
 
+@pytest.mark.slow
 def test_way_2_with_a_kernel_of_ones_own(tmp_path: Path) -> None:
-    """The skeleton compiles, and its zeros are wrong."""
-    (task, skeleton, evaluate), shown = parted(2)
-    assert run(f"{task}\n{skeleton}", tmp_path).returncode == 0
-    done = run(evaluate, tmp_path)
-    assert done.returncode == 1
+    """From a file to a faster one."""
+    lines, shown = parted(2)
+    done = run("\n".join(lines), pasted(tmp_path))
+    assert done.returncode == 0, done.stderr
     must_show(done, shown)
 
 
 @pytest.mark.slow
-def test_way_3_with_a_model(tmp_path: Path) -> None:
+def test_way_3_beside_pytorch(tmp_path: Path) -> None:
+    """The first line installs PyTorch, which is here or not."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (install, *lines), shown = parted(3)
+    assert "pip install torch" in install
+    done = run("\n".join(lines), pasted(tmp_path))
+    assert done.returncode == 0, done.stderr
+    must_show(done, shown)
+
+
+@pytest.mark.slow
+def test_way_4_with_a_model(tmp_path: Path) -> None:
     """The server is one of ours, which answers with the baseline and a remark."""
 
     def answer(role: Role, messages: list[dict[str, str]]) -> tuple[int, str]:
@@ -100,7 +111,7 @@ def test_way_3_with_a_model(tmp_path: Path) -> None:
             return 200, command()[1]
         return 200, code(f"{BASELINE.replace(f'{SMALL}(', f'{SMALL}_optimized(')}// {time.time_ns()}\n")[1]
 
-    (key, optimize, show), shown = parted(3)
+    (key, optimize, show), shown = parted(4)
     task = optimize.split()[2]
     with ChatServer(answer) as server:
         done = run(f"{key}\n{optimize} --base-url {server.url}".replace(task, SMALL), tmp_path)
@@ -112,9 +123,9 @@ def test_way_3_with_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_way_4_with_a_gpu(tmp_path: Path) -> None:
+def test_way_5_with_a_gpu(tmp_path: Path) -> None:
     """Here without one: the same lines on the CPU device, for one task. What is shown is of the kept suite."""
-    (doctor, suite, report), shown = parted(4)
+    (doctor, suite, report), shown = parted(5)
     short = suite.partition("#")[0].replace("suite", f"suite --tasks {SMALL}") + " -R 1"
     done = run(f"{doctor}\n{short}\n{report}", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 # c: a function in C++, reference/<task>.h; python: one in Python, reference/<task>.py; baseline: the baseline's output.
 Truth = Literal["c", "python", "baseline"]
-# Where the scale is an element's own size or the output's, it does not say of how many terms an element is made: fp32 sums
-# of thousands of terms in another order than the baseline's are off by more than 4 ulps of it. A baseline that is its own
-# reference has no error to go by either.
+# Where the scale is an element's own size or the output's, it does not say of how many terms an element is made: fp32
+# sums of thousands of terms in another order than the baseline's are off by more than 4 ulps of it. A baseline that is
+# its own reference has no error to go by either.
 ULPS_NORMWISE = "256"
 
 _SCALES: Mapping[Truth, str] = {
