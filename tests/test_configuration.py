@@ -43,7 +43,7 @@ def test_the_nearest_file_above_comes_before_the_users(
     monkeypatch.chdir(project.parent / "deep" / "down")
     assert of("optimize") == {"device": "cuda", "rounds": 5, "seed": 4, "out": str(project.parent / "found")}
     assert of("evaluate") == {"device": "cuda"}
-    assert resources.configured_tasks() == (project.parent / "mine", Path("/abs"))
+    assert configuration.task_folders() == (project.parent / "mine", Path("/abs"))
     monkeypatch.delenv("CUDAMASTER_CACHE")
     assert resources.cache_place() == project.parent / "built"
     monkeypatch.setenv("CUDAMASTER_CACHE", "/elsewhere")

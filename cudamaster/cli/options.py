@@ -83,8 +83,10 @@ def was_given(name: str) -> bool:
 
 
 def given_precision(precision: str) -> str | None:
-    """What was given with --precision; None where the option was left out, and has its default."""
-    return precision if was_given("precision") else None
+    """What was given with --precision or is in a configuration file; None where it is the option's default."""
+    context = click.get_current_context(silent=True)
+    source = context.get_parameter_source("precision") if context is not None else None
+    return precision if source not in (None, click.core.ParameterSource.DEFAULT) else None
 
 
 def precision_of(card: TaskCard, given: str) -> Precision:
@@ -94,7 +96,10 @@ def precision_of(card: TaskCard, given: str) -> Precision:
     """
     from cudamaster.library import subjects
 
-    return subjects.precision_of(card, given_precision(given))
+    wanted = given_precision(given)
+    if wanted not in card.precisions and not was_given("precision"):
+        wanted = None  # a file's is for all tasks, and this one does not have it
+    return subjects.precision_of(card, wanted)
 
 
 def precisions_of(card: TaskCard, given: str) -> tuple[Precision, ...]:
