@@ -20,7 +20,17 @@ from cudamaster.core import resources
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
 from cudamaster.devices.choose import choose
-from cudamaster.making import baseline, drawn_cases, flattening, reading, roles, task_files, understanding, wishes
+from cudamaster.making import (
+    baseline,
+    drawn_cases,
+    flattening,
+    kept_work,
+    reading,
+    roles,
+    task_files,
+    understanding,
+    wishes,
+)
 from cudamaster.tasks import cards, harness
 from cudamaster.tasks.harness import baseline_region
 
@@ -194,6 +204,32 @@ def test_a_variable_that_a_function_of_main_fills_is_not_left_empty(tmp_path: Pa
     )
     with pytest.raises(UsageError, match="line 4: setUp fills weights on the device, and f does not call it"):
         baseline.assemble(source, reading.choose_wrapper(source, None))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("zero(y, n); ", "", "line 4: f would lose its call of zero"),
+        ("k<<<1, 32>>>(x, y, n); }", "}", "line 4: f would lose its launch of k"),
+        ("{ cudaMemset(y, 0, n); }", "{}", "line 3: zero would lose its call of cudaMemset"),
+        ("cudaGetLastError();", "", None),
+    ],
+)
+def test_a_rewritten_file_that_does_less_is_refused(tmp_path: Path, old: str, new: str, reason: str | None) -> None:
+    text = (
+        KERNEL + "#define RUN(...) do { __VA_ARGS__; cudaGetLastError(); } while (0)\n"
+        "void zero(float* y, int n) { cudaMemset(y, 0, n); }\n"
+        f"void f(const float* x, float* y, int n) {{ zero(y, n); RUN({LAUNCH[:-1]}); {LAUNCH} }}\n"
+    )
+    assert old in text
+    compiler = choose("cpu").preprocessor().compiler
+    (tmp_path / "less.cu").write_text(text.replace(old, new, 1))
+    less = flattening.flatten(tmp_path / "less.cu")
+    if reason is None:
+        kept_work.must_keep_work(read(tmp_path, text), "f", less, compiler)
+        return
+    with pytest.raises(UsageError, match=reason):
+        kept_work.must_keep_work(read(tmp_path, text), "f", less, compiler)
 
 
 @pytest.mark.parametrize(
