@@ -206,6 +206,45 @@ def test_a_variable_that_a_function_of_main_fills_is_not_left_empty(tmp_path: Pa
         baseline.assemble(source, reading.choose_wrapper(source, None))
 
 
+SAYS = 'if (e != cudaSuccess) { fprintf(stderr, "%s", cudaGetErrorString(e)); exit(1); }'
+
+
+@pytest.mark.parametrize(
+    ("macro", "body"),
+    [
+        (f"C(call) do {{ cudaError_t e = (call); {SAYS} }} while (0)", "((void)(call))"),
+        (f"C(...) {{ const cudaError_t e = __VA_ARGS__; {SAYS} }}", "((void)(__VA_ARGS__))"),
+        ('C(what, call) if ((call) != cudaSuccess) { printf("%s", what); abort(); }', "((void)(call))"),
+        ("C(x) ((x) == cudaSuccess ? (void)0 : (void)(puts(#x), exit(1)))", "((void)(x))"),
+        ("C(x) assert(cudaSuccess == (x))", "((void)(x))"),
+        (f"C(text) {{ auto e = cudaGetLastError(); {SAYS} puts(text); }}", "((void)0)"),
+        (f"C() {{ cudaDeviceSynchronize(); auto e = cudaGetLastError(); {SAYS} }}",
+         "{ cudaDeviceSynchronize(); auto e = cudaGetLastError(); if (e != cudaSuccess) { } }"),
+        (f"C(x) ({{ auto e = (x); {SAYS} e; }})", "({ auto e = (x); if (e != cudaSuccess) { } e; })"),
+        ("C(a, b) { auto e = (a); e = (b); if (e != cudaSuccess) exit(1); }",
+         "{ auto e = (a); e = (b); if (e != cudaSuccess) ; }"),
+        (f"C(x) [&] {{ auto e = (x); {SAYS} }}()", None),
+    ],
+)  # fmt: skip
+def test_a_macro_that_checks_errors_keeps_its_work(tmp_path: Path, macro: str, body: str | None) -> None:
+    source = read(tmp_path, f"#define {macro}\n{KERNEL}{PLAIN}")
+    wrapper = reading.choose_wrapper(source, None)
+    if body is None:
+        with pytest.raises(UsageError, match="line 1: what C does beside"):
+            baseline.assemble(source, wrapper)
+        return
+    head = macro.partition(")")[0]
+    assert baseline.assemble(source, wrapper).lines[0].text == f"#define {head}) {body}"
+
+
+def test_a_function_that_checks_errors_keeps_its_work(tmp_path: Path) -> None:
+    zero = "static void zero(float* p, size_t n) {{\n    cudaError_t e = cudaMemsetAsync(p, 0, n);\n    {}\n}}\n"
+    source = read(tmp_path, KERNEL + zero.format(SAYS) + PLAIN.replace("{ k", "{ zero(y, n); k"))
+    made = baseline.assemble(source, reading.choose_wrapper(source, None))
+    assert zero.format("if (e != cudaSuccess) { }") in made.flat.text
+    assert made.changes[-1].startswith("zero no longer prints or exits")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
