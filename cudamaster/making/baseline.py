@@ -189,14 +189,17 @@ class _Edits:
             changed.append(texts[0])
         for function in source.functions:
             stays = function.kind == "host" and function.name not in gone and not function.launches
-            if stays and _SPEAKS_OF_ERRORS & function.uses and self._silence(function):
+            if stays and self._silence(function):
                 changed.append(function.name)
         if changed:
             told = "no longer print or exit" if len(changed) > 1 else "no longer prints or exits"
             self.changes.append(f"{' and '.join(changed)} {told}: the judge asks for CUDA's errors itself")
 
     def _silence(self, function: Function) -> bool:
-        """Take the prints and exits out of a function, or empty it if it does nothing else. Says whether it did."""
+        """Take prints and exits out of a function that checks errors, or empty it if it does nothing else.
+
+        Says whether it did.
+        """
         inside = [at for at, token in enumerate(self._code) if function.first <= token.line <= function.last]
         opening = next((at for at in inside if self._code[at].text == "{"), None)
         if opening is None:
@@ -204,7 +207,9 @@ class _Edits:
         end = closing(self._code, opening)
         head, body = self._code[inside[0] : opening], self._code[opening + 1 : end]
         left = without_prints(body)
-        if len(left) == len(body):
+        # Branches that are not taken count too: the source guard reads them.
+        texts = {token.text for token in (*head, *body)}
+        if len(left) == len(body) or not _SPEAKS_OF_ERRORS & (function.uses | texts):
             return False
         row, first = self.flat.lines[self._code[opening].line - 1].text, self._code[opening].line
         names = {token.text for token in head if token.kind is Kind.NAME}

@@ -239,10 +239,18 @@ def test_a_macro_that_checks_errors_keeps_its_work(tmp_path: Path, macro: str, b
 
 def test_a_function_that_checks_errors_keeps_its_work(tmp_path: Path) -> None:
     zero = "static void zero(float* p, size_t n) {{\n    cudaError_t e = cudaMemsetAsync(p, 0, n);\n    {}\n}}\n"
-    source = read(tmp_path, KERNEL + zero.format(SAYS) + PLAIN.replace("{ k", "{ zero(y, n); k"))
+    debug = "cudaError_t check(cudaError_t e) {{\n#ifdef DEBUG\n{}#endif\n    return e;\n}}\n"
+    source = read(
+        tmp_path,
+        KERNEL
+        + debug.format(f"    {SAYS}\n    assert(e == 0);\n")
+        + zero.format(SAYS)
+        + PLAIN.replace("{ k", "{ zero(y, n); check(cudaGetLastError()); k"),
+    )
     made = baseline.assemble(source, reading.choose_wrapper(source, None))
     assert zero.format("if (e != cudaSuccess) { }") in made.flat.text
-    assert made.changes[-1].startswith("zero no longer prints or exits")
+    assert debug.format("    if (e != cudaSuccess) { }\n") in made.flat.text
+    assert made.changes[-1].startswith("check and zero no longer print or exit")
 
 
 @pytest.mark.parametrize(
