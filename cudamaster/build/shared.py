@@ -19,7 +19,7 @@ from cudamaster.core.values import Candidate, Precision, content_hash
 from cudamaster.devices import parts
 from cudamaster.devices.parts import Part
 from cudamaster.devices.process import threads
-from cudamaster.devices.protocol import SHARED, Device
+from cudamaster.devices.protocol import SHARED, Compiled, Device
 from cudamaster.guards.object import localise
 from cudamaster.guards.signature import Signature
 from cudamaster.guards.symbols import INSTEAD
@@ -38,7 +38,10 @@ _NO_KERNELS = ("-x", "c++")  # the text has no kernels: the host's compiler alon
 
 @dataclass(frozen=True)
 class _Text:
-    """A text of ours to compile. `part` is its name for people; `about` is what else its object depends on."""
+    """A text to compile. `part` is its name for people; `about` is what else its object depends on.
+
+    `file` is the task's own file that it was made of, line for line.
+    """
 
     part: str
     name: str
@@ -46,6 +49,7 @@ class _Text:
     flags: tuple[str, ...] = ()
     debug: bool = False
     about: str = ""
+    file: Path | None = None
 
 
 class SharedBuilder:
@@ -173,7 +177,8 @@ class SharedBuilder:
 
     def _baseline_text(self, debug: bool) -> _Text:
         text = baseline_region(self.card, self.precision)
-        return _Text(f"{self._wrapper}: the baseline", f"{self._wrapper}-baseline", text, debug=debug)
+        file = self.card.baseline_path(self.precision)
+        return _Text(f"{self._wrapper}: the baseline", f"{self._wrapper}-baseline", text, debug=debug, file=file)
 
     @property
     def _wrapper(self) -> str:
@@ -197,12 +202,22 @@ class SharedBuilder:
             with parts.workshop(final) as folder:
                 built = self.device.compile(text.text, flags, name, folder, debug=text.debug)
                 if built.object is None:
-                    why = first_error(built.unsupported or built.log)
-                    raise DeviceError(
-                        f"{name}.cu of the harness of {self.card.name} does not compile: {why}.",
-                        f"Run `cudamaster doctor`. The command was: {built.command}",
-                    )
+                    raise self._not_compiled(text, built)
                 return built.object.replace(final)
+
+    def _not_compiled(self, text: _Text, built: Compiled) -> DeviceError:
+        why = first_error(built.unsupported or built.log)
+        command = f"The command was: {built.command}"
+        if text.file is None:
+            what = f"{text.name}.cu of the harness of {self.card.name} does not compile: {why}."
+            return DeviceError(what, f"Run `cudamaster doctor`. {command}")
+        fix = "Correct it; if it is right, run `cudamaster doctor`."
+        if "kernel launch" in why:
+            fix = "Write kernel<<<blocks, threads>>>(...) with the kernel's whole name: no macro may put it together."
+        what = (
+            f"{text.file}, the baseline of {self.card.name}, does not compile for the {self.device.name} device: {why}."
+        )
+        return DeviceError(what, f"{fix} {command}")
 
     def _linked(
         self, objects: Sequence[Path], *, debug: bool, libraries: Sequence[Path] = (), shared: bool = False

@@ -120,15 +120,17 @@ def new(file: Path, as_json: bool, check: bool, device: str, **given: Any) -> No
 
 def _make(file: Path, given: Mapping[str, Any], device: Device, *, asks: bool) -> _Made:
     """Read the file, understand it, ask or name what is missing, and write the task."""
-    from cudamaster.making import baseline, flattening, reading, task_files
+    from cudamaster.making import baseline, flattening, kept_work, reading, task_files
     from cudamaster.making.card_text import About
 
     flat = flattening.flatten(file, given["folders"])
-    source = reading.read(flat, device.preprocessor().compiler)
+    compiler = device.preprocessor().compiler
+    source = reading.read(flat, compiler)
     wrapper = reading.choose_wrapper(source, given["wrapper"])
     passed = reading.parameters(source, wrapper)
     said = _wishes(given)
     assembled = baseline.assemble(source, wrapper)
+    kept_work.must_keep_work(source, wrapper.name, assembled.flat, compiler)
     baseline.must_pass_guard(assembled, wrapper, passed, device)
     understood = _answered(source, wrapper, passed, said, asks=asks)
     if understood.questions:

@@ -17,11 +17,11 @@ from cudamaster.devices.protocol import Device
 from cudamaster.guards.grammar import walk
 from cudamaster.guards.headers import does_the_task, is_allowed
 from cudamaster.guards.lexer import Directive, Kind, Token, closing, lex, split
-from cudamaster.guards.names import forbidden
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.renaming import as_candidate
 from cudamaster.guards.signature import Signature
 from cudamaster.guards.storage import declarators, device_variables, is_function
+from cudamaster.making.disarming import macro_body, only_checks, prints, without_prints
 from cudamaster.making.flattening import Flat, Line
 from cudamaster.making.reading import Function, Passed, Source, above
 
@@ -95,6 +95,7 @@ class _Edits:
         self.changes: list[str] = []
         self._rows: dict[int, str | None] = {}
         found = lex(flat.text)
+        self._spliced = found.spliced
         self._directives, self._code = split(found.tokens)
 
     def lines(self) -> Iterator[Line]:
@@ -166,44 +167,72 @@ class _Edits:
             self.changes.append(f'{wrapper.name} is extern "C" void, in place of {" ".join(before)}')
 
     def disarm(self, source: Source, gone: set[str]) -> None:
-        """Make macros and functions that print CUDA's errors, or exit on them, do nothing more than their calls.
+        """Take prints and exits out of macros and functions that check CUDA's errors: the rest stays.
 
         A candidate may do neither, and the judge asks for errors itself after every call.
         """
         changed = []
         for each in self._directives:
             texts = [token.text for token in each.rest]
-            if each.name == "define" and texts and _prints(each.rest) and _SPEAKS_OF_ERRORS & set(texts):
-                name, called = texts[0], _macro_parameters(each)
-                if called is None:
-                    continue
-                first = called[0] if called else ""
-                body = f"((void)({first}))" if first and first != "..." else "((void)0)"
-                self.drop(range(each.line, each.rest[-1].line + 1))
-                self._rows[each.line] = f"#define {name}({', '.join(called)}) {body}"
-                changed.append(name)
+            called = _macro_parameters(each) if each.name == "define" else None
+            if called is None or not prints(each.rest) or not _SPEAKS_OF_ERRORS & set(texts):
+                continue
+            names = {"__VA_ARGS__" if name == "..." else name.removesuffix("...") for name in called}
+            body = macro_body(each.rest[closing(each.rest, 1) + 1 :], names)
+            if body is None:
+                raise UsageError(
+                    f"{self.flat.place(each.line)}: what {texts[0]} does beside its prints and exits is unclear.",
+                    "Write it as do { cudaError_t e = (call); if (e != cudaSuccess) { ...; exit(1); } } while (0).",
+                )
+            self.drop(range(each.line, each.rest[-1].line + 1))
+            self._rows[each.line] = f"#define {texts[0]}({', '.join(called)}) {body}"
+            changed.append(texts[0])
         for function in source.functions:
             stays = function.kind == "host" and function.name not in gone and not function.launches
-            if stays and _SPEAKS_OF_ERRORS & function.uses and self._empty(function):
+            if stays and self._silence(function):
                 changed.append(function.name)
         if changed:
             told = "no longer print or exit" if len(changed) > 1 else "no longer prints or exits"
             self.changes.append(f"{' and '.join(changed)} {told}: the judge asks for CUDA's errors itself")
 
-    def _empty(self, function: Function) -> bool:
-        """Empty the body of a void function that prints. Says whether it did."""
+    def _silence(self, function: Function) -> bool:
+        """Take prints and exits out of a function that checks errors, or empty it if it does nothing else.
+
+        Says whether it did.
+        """
         inside = [at for at, token in enumerate(self._code) if function.first <= token.line <= function.last]
-        tokens = [self._code[at] for at in inside]
         opening = next((at for at in inside if self._code[at].text == "{"), None)
-        if opening is None or not _prints(tokens) or "void" not in [token.text for token in tokens[:6]]:
+        if opening is None:
             return False
-        end = self._code[closing(self._code, opening)]
-        row = self.flat.lines[self._code[opening].line - 1].text
-        if end.line != function.last or (row.count("{") != 1 and self._code[opening].line != end.line):
+        end = closing(self._code, opening)
+        head, body = self._code[inside[0] : opening], self._code[opening + 1 : end]
+        left = without_prints(body)
+        # Branches that are not taken count too: the source guard reads them.
+        texts = {token.text for token in (*head, *body)}
+        if len(left) == len(body) or not _SPEAKS_OF_ERRORS & (function.uses | texts):
             return False
-        self.drop(range(self._code[opening].line, function.last + 1))
-        self._rows[self._code[opening].line] = f"{row[: row.index('{')]}{{}}"
+        row, first = self.flat.lines[self._code[opening].line - 1].text, self._code[opening].line
+        names = {token.text for token in head if token.kind is Kind.NAME}
+        is_alone = self._code[end].line == function.last and (row.count("{") == 1 or first == function.last)
+        if is_alone and "void" in names and only_checks(left, names):
+            self.drop(range(first, function.last + 1))
+            self._rows[first] = f"{row[: row.index('{')]}{{}}"
+        else:
+            kept = {token.start for token in left}
+            self._take_out([token for token in body if token.start not in kept])
         return True
+
+    def _take_out(self, tokens: Sequence[Token]) -> None:
+        """Leave tokens out of their lines."""
+        for token in reversed(tokens):
+            row = self._rows.get(token.line, self.flat.lines[token.line - 1].text) or ""
+            column = token.start - self._spliced.rfind("\n", 0, token.start) - 1
+            if row[column : column + len(token.text)] != token.text:  # a line that goes on in the next
+                place = self.flat.place(token.line)
+                raise UsageError(f"{place}: this print cannot be taken out.", "Put it on a line of its own.")
+            before = row[:column]
+            rest = (before.rstrip() or before) + row[column + len(token.text) :]
+            self._rows[token.line] = rest.rstrip() if rest.strip() else None
 
     def drop_headers(self) -> None:
         """Leave out headers that a candidate may not include, unless they do the task."""
@@ -252,15 +281,6 @@ def _prototypes(source: Source, names: set[str]) -> Iterator[tuple[int, int]]:
         if name in names:
             inside = source.tokens_in(source.parsed.head_start(node), node.end_byte)
             yield inside[0].line, inside[-1].line
-
-
-def _prints(tokens: Sequence[Token]) -> bool:
-    """Whether a text holds what no candidate may: it prints, exits and the like."""
-    texts = ["", *(token.text for token in tokens), ""]
-    return any(
-        forbidden(text, before, after) is not None or text in ("cerr", "cout", "abort", "assert", "throw")
-        for before, text, after in zip(texts, texts[1:], texts[2:], strict=False)
-    )
 
 
 def _macro_parameters(define: Directive) -> list[str] | None:

@@ -20,7 +20,17 @@ from cudamaster.core import resources
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
 from cudamaster.devices.choose import choose
-from cudamaster.making import baseline, drawn_cases, flattening, reading, roles, task_files, understanding, wishes
+from cudamaster.making import (
+    baseline,
+    drawn_cases,
+    flattening,
+    kept_work,
+    reading,
+    roles,
+    task_files,
+    understanding,
+    wishes,
+)
 from cudamaster.tasks import cards, harness
 from cudamaster.tasks.harness import baseline_region
 
@@ -194,6 +204,79 @@ def test_a_variable_that_a_function_of_main_fills_is_not_left_empty(tmp_path: Pa
     )
     with pytest.raises(UsageError, match="line 4: setUp fills weights on the device, and f does not call it"):
         baseline.assemble(source, reading.choose_wrapper(source, None))
+
+
+SAYS = 'if (e != cudaSuccess) { fprintf(stderr, "%s", cudaGetErrorString(e)); exit(1); }'
+
+
+@pytest.mark.parametrize(
+    ("macro", "body"),
+    [
+        (f"C(call) do {{ cudaError_t e = (call); {SAYS} }} while (0)", "((void)(call))"),
+        (f"C(...) {{ const cudaError_t e = __VA_ARGS__; {SAYS} }}", "((void)(__VA_ARGS__))"),
+        ('C(what, call) if ((call) != cudaSuccess) { printf("%s", what); abort(); }', "((void)(call))"),
+        ("C(x) ((x) == cudaSuccess ? (void)0 : (void)(puts(#x), exit(1)))", "((void)(x))"),
+        ("C(x) assert(cudaSuccess == (x))", "((void)(x))"),
+        (f"C(text) {{ auto e = cudaGetLastError(); {SAYS} puts(text); }}", "((void)0)"),
+        (f"C() {{ cudaDeviceSynchronize(); auto e = cudaGetLastError(); {SAYS} }}",
+         "{ cudaDeviceSynchronize(); auto e = cudaGetLastError(); if (e != cudaSuccess) { } }"),
+        (f"C(x) ({{ auto e = (x); {SAYS} e; }})", "({ auto e = (x); if (e != cudaSuccess) { } e; })"),
+        ("C(a, b) { auto e = (a); e = (b); if (e != cudaSuccess) exit(1); }",
+         "{ auto e = (a); e = (b); if (e != cudaSuccess) ; }"),
+        (f"C(x) [&] {{ auto e = (x); {SAYS} }}()", None),
+    ],
+)  # fmt: skip
+def test_a_macro_that_checks_errors_keeps_its_work(tmp_path: Path, macro: str, body: str | None) -> None:
+    source = read(tmp_path, f"#define {macro}\n{KERNEL}{PLAIN}")
+    wrapper = reading.choose_wrapper(source, None)
+    if body is None:
+        with pytest.raises(UsageError, match="line 1: what C does beside"):
+            baseline.assemble(source, wrapper)
+        return
+    head = macro.partition(")")[0]
+    assert baseline.assemble(source, wrapper).lines[0].text == f"#define {head}) {body}"
+
+
+def test_a_function_that_checks_errors_keeps_its_work(tmp_path: Path) -> None:
+    zero = "static void zero(float* p, size_t n) {{\n    cudaError_t e = cudaMemsetAsync(p, 0, n);\n    {}\n}}\n"
+    debug = "cudaError_t check(cudaError_t e) {{\n#ifdef DEBUG\n{}#endif\n    return e;\n}}\n"
+    source = read(
+        tmp_path,
+        KERNEL
+        + debug.format(f"    {SAYS}\n    assert(e == 0);\n")
+        + zero.format(SAYS)
+        + PLAIN.replace("{ k", "{ zero(y, n); check(cudaGetLastError()); k"),
+    )
+    made = baseline.assemble(source, reading.choose_wrapper(source, None))
+    assert zero.format("if (e != cudaSuccess) { }") in made.flat.text
+    assert debug.format("    if (e != cudaSuccess) { }\n") in made.flat.text
+    assert made.changes[-1].startswith("check and zero no longer print or exit")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("zero(y, n); ", "", "line 4: f would lose its call of zero"),
+        ("k<<<1, 32>>>(x, y, n); }", "}", "line 4: f would lose its launch of k"),
+        ("{ cudaMemset(y, 0, n); }", "{}", "line 3: zero would lose its call of cudaMemset"),
+        ("cudaGetLastError();", "", None),
+    ],
+)
+def test_a_rewritten_file_that_does_less_is_refused(tmp_path: Path, old: str, new: str, reason: str | None) -> None:
+    text = (
+        KERNEL + "#define RUN(...) do { __VA_ARGS__; cudaGetLastError(); } while (0)\n"
+        "void zero(float* y, int n) { cudaMemset(y, 0, n); }\n"
+        f"void f(const float* x, float* y, int n) {{ zero(y, n); RUN({LAUNCH[:-1]}); {LAUNCH} }}\n"
+    )
+    assert old in text
+    compiler = choose("cpu").preprocessor().compiler
+    (tmp_path / "less.cu").write_text(text.replace(old, new, 1))
+    less = flattening.flatten(tmp_path / "less.cu")
+    if reason is None:
+        kept_work.must_keep_work(read(tmp_path, text), "f", less, compiler)
+        return
+    with pytest.raises(UsageError, match=reason):
+        kept_work.must_keep_work(read(tmp_path, text), "f", less, compiler)
 
 
 @pytest.mark.parametrize(
