@@ -39,7 +39,8 @@ def defaults(name: str, names: Collection[str], load: Load) -> dict[str, Any]:
     for file in reversed(configuration.files()):
         _must_be_commands(file, names)
         shared = _table(file, ALL)
-        for key in shared:
+        for key, value in shared.items():
+            configuration.must_be_allowed(file, key, value, ALL)
             _must_be_someones(file, key, names, load)
         if command is not None:
             _merge(found, _of_command(file, ALL, shared, command, strict=False))
