@@ -170,6 +170,8 @@ class CaseRun {
             calls_.baseline_seconds = k == 0 ? seconds : std::min(seconds, calls_.baseline_seconds);
         }
         ok = sample_errors() && ok;
+        for (Set& set : sets_)
+            oracle_.raise(set.expected);
         own_ = KeptOutputs(); // cases that are prepared early hold little of the device
         Line line = calls_.line("reference")
                         .add("baseline_ok", ok)
