@@ -274,6 +274,11 @@ def test_outputs_that_do_not_depend_on_inputs_are_named(own: Mix) -> None:
     assert own.judged().notes == ()
 
 
+def test_elements_that_might_as_well_be_zero_are_named(python: Mix) -> None:
+    python.reference.write_text(NUMPY.replace("x + alpha * y, x", "{'value': x + alpha * y, 'scale': 1e6 + x}, x"))
+    assert any("for 100% of z, zeros would pass" in note for note in python.judged().notes)
+
+
 def test_the_harness_of_one_file_says_what_it_needs(python: Mix, own: Mix) -> None:
     """Its command names the process of a reference in Python; the baseline needs none."""
     words = ("python3", "server.py", "my reference.py")

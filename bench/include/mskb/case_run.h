@@ -177,7 +177,9 @@ class CaseRun {
                         .add("baseline_ok", ok)
                         .add("baseline_worst_error", check_.baseline_worst_error())
                         .add("baseline_us", calls_.baseline_seconds * 1e6);
-        calls_.write(task().truth() == Truth::kReference ? line : line.add("constant", is_constant()));
+        if (task().truth() != Truth::kReference)
+            line.add("constant", is_constant()).raw("like_zero", check_.like_zero(sets_[0].expected));
+        calls_.write(line);
         return ok;
     }
 
