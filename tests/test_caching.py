@@ -21,11 +21,12 @@ from cudamaster.workbench.evaluation import Workbench
 
 MB = 10**6
 DAY_S = 86400.0
+FINGERPRINT = "f00d" * 4
 
 
 def candidate(cache: Path, name: str, age_s: float, size: int = MB) -> Path:
     """A candidate's folder of that size and age."""
-    folder = cache / "cuda" / "f00d" / "candidates" / name
+    folder = cache / "cuda" / FINGERPRINT / "candidates" / name
     with caching.using(folder):
         (folder / "checked").mkdir(exist_ok=True)
         (folder / "checked" / "run").write_bytes(b"x" * size)
@@ -36,7 +37,7 @@ def candidate(cache: Path, name: str, age_s: float, size: int = MB) -> Path:
 
 def harness(cache: Path, name: str, age_s: float, size: int = MB) -> Path:
     """A harness file of that size and age."""
-    file = cache / "cuda" / "f00d" / "harnesses" / name
+    file = cache / "cuda" / FINGERPRINT / "harnesses" / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"x" * size)
     then = time.time() - age_s
@@ -60,15 +61,37 @@ def test_executors_and_compiled_headers_go_too(tmp_path: Path) -> None:
     folder = tmp_path / "cpu-runtime"
     folder.mkdir()
     of_age = {}
-    for name in ("a.o", "prelude-b.h.gch"):
+    for name in ("{}.o", "prelude-{}.h.gch"):
         for age in (DAY_S / 2, 2 * DAY_S):
-            of_age[name, age] = file = folder / f"{age:.0f}-{name}"
+            of_age[name, age] = file = folder / name.format(f"{round(age):016d}")
             file.write_bytes(b"x" * MB)
             os.utime(file, (time.time() - age, time.time() - age))
-    assert caching.kept(of_age["a.o", 2 * DAY_S]), "a use makes it fresh"
+    assert caching.kept(of_age["{}.o", 2 * DAY_S]), "a use makes it fresh"
     assert not caching.kept(folder / "none.o")
     assert caching.trim(tmp_path, 0) >= MB
-    assert [key for key, file in of_age.items() if not file.exists()] == [("prelude-b.h.gch", 2 * DAY_S)]
+    assert [key for key, file in of_age.items() if not file.exists()] == [("prelude-{}.h.gch", 2 * DAY_S)]
+
+
+def test_nothing_goes_that_we_did_not_make(tmp_path: Path) -> None:
+    """A user's home may be named as the cache."""
+    ours = candidate(tmp_path, "old", 9 * DAY_S)
+    theirs = [
+        tmp_path / place
+        for place in (
+            "projects/vote/candidates/alice/speech.txt",
+            "projects/vote/harnesses/horse.txt",
+            f"cuda/{FINGERPRINT}/candidates/bob/speech.txt",
+            "cpu-runtime/main.o",
+        )
+    ]
+    for file in theirs:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"x" * MB)
+        for path in (file, file.parent):
+            os.utime(path, (0, 0))
+    caching.trim(tmp_path, 0)
+    assert not ours.exists()
+    assert all(file.exists() for file in theirs)
 
 
 def test_below_the_limit_nothing_goes(tmp_path: Path) -> None:
@@ -111,7 +134,7 @@ with caching.using(Path({str(folder)!r})):
 
 def test_a_folder_that_is_removed_while_somebody_wants_it_is_made_anew(tmp_path: Path) -> None:
     """Trimming and using race: inside `using`, a process always finds what it wrote."""
-    folder = tmp_path / "cuda" / "f00d" / "candidates" / "contested"
+    folder = tmp_path / "cuda" / FINGERPRINT / "candidates" / "contested"
     stop = threading.Event()
     removed = 0
 

@@ -37,15 +37,16 @@ def of(command: str) -> dict[str, object]:
 def test_the_nearest_file_above_comes_before_the_users(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "user" / "config.toml").write_text('[all]\ndevice = "cuda"\n[optimize]\nrounds = 9\nseed = 4\n')
-    project.write_text('tasks = ["mine", "/abs"]\ncache = "built"\n[all]\nrounds = 5\n[optimize]\nout = "found"\n')
+    users = 'cache = "built"\n[all]\ndevice = "cuda"\n[optimize]\nrounds = 9\nseed = 4\n'
+    (tmp_path / "user" / "config.toml").write_text(users)
+    project.write_text('tasks = ["mine", "/abs"]\n[all]\nrounds = 5\n[optimize]\nout = "found"\n')
     (tmp_path / "cudamaster.toml").write_text("[optimize]\nseed = 1\n")
     monkeypatch.chdir(project.parent / "deep" / "down")
     assert of("optimize") == {"device": "cuda", "rounds": 5, "seed": 4, "out": str(project.parent / "found")}
     assert of("evaluate") == {"device": "cuda"}
     assert configuration.task_folders() == (project.parent / "mine", Path("/abs"))
     monkeypatch.delenv("CUDAMASTER_CACHE")
-    assert resources.cache_place() == project.parent / "built"
+    assert resources.cache_place() == tmp_path / "user" / "built"
     monkeypatch.setenv("CUDAMASTER_CACHE", "/elsewhere")
     assert resources.cache_place() == Path("/elsewhere"), "the environment comes first"
     project.parent.chmod(0o777)
@@ -99,6 +100,11 @@ REFUSED = [
     ('API_KEY = "x"', 1, "API keys are not kept", "environment"),
     ('[optimize]\nmodel = "sk-proj-0123456789abcdef"', 2, "looks like an API key", "environment"),
     ('[optimize]\nbase-url = "http://localhost:1/v1"', 2, "a project may not say that", "config.toml"),
+    ('cache = "/home"', 1, "a project may not say that", "CUDAMASTER_CACHE"),
+    ('cache-limit = "1MB"', 1, "a project may not say that", "CUDAMASTER_CACHE_LIMIT"),
+    ('[import.kernelbench]\npython = "./ev.sh"', 2, "a program that is run", "CUDAMASTER_PYTHON"),
+    ('[all]\npython = "./ev.sh"', 2, "a program that is run", "CUDAMASTER_PYTHON"),
+    ('[suite]\ncoder-model = "huggingface/http://h:1/"', 2, "holds an address", "CUDAMASTER_CODER_MODEL"),
     ("[optimize", None, "is not TOML", "Mend"),
 ]
 

@@ -116,7 +116,7 @@ def test_the_example_of_a_file_can_be_used(tmp_path: Path, monkeypatch: pytest.M
     block = re.findall(r"\n\n((?:    .*\n|\n)+)", section("Configuration files"))[0]
     file = tmp_path / "cudamaster.toml"
     file.write_text("\n".join(line.removeprefix("    ") for line in block.splitlines()), encoding="utf-8")
-    assert set(tomllib.loads(file.read_text())) == {"tasks", "cache", "all", "optimize", "suite", "hgemm"}
+    assert set(tomllib.loads(file.read_text())) == {"tasks", "gpu-model", "all", "optimize", "suite", "hgemm"}
     monkeypatch.setenv("CUDAMASTER_PROJECT", str(file))
     assert configured.check(*commands()) == (file,)
     assert configured.defaults("optimize", *commands()) == {"device": "cpu", "rounds": 5, "model": "openai/o4-mini"}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from plain_device import PlainCpuDevice
 
@@ -16,8 +17,9 @@ from cudamaster.devices.choose import choose
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Device
 from cudamaster.judging.judge_process import Trial
+from cudamaster.judging.reference_server import _normwise
 from cudamaster.judging.verdicts import Judgement
-from cudamaster.tasks import cards, harness
+from cudamaster.tasks import cards, harness, truth
 from cudamaster.workbench.evaluation import Workbench
 
 # An output in double and one of integers, an input that is changed in place, and a scalar that no float holds exactly.
@@ -177,6 +179,11 @@ def test_tensors(python: Mix) -> None:
             "z is NaN at 1 of 33 elements",
             None,
         ),
+        (
+            "    import numpy as np\n    return {'z': {'value': x, 'scale': abs(x) + np.inf}, 'y': y, 'above': x > y}",
+            "the scale of z is inf somewhere",
+            None,
+        ),
         ("    import os; os.kill(os.getpid(), 9)", "its process was killed by signal 9", None),
         ("    raise SystemExit(3)", "SystemExit: 3", 2),
         ("    return x +", "SyntaxError: invalid syntax", 2),
@@ -234,6 +241,25 @@ def test_the_baseline_may_be_the_truth(own: Mix) -> None:
     assert "the baseline's own output" in own.card.describe(Precision.FP32)
 
 
+def test_sizes_of_doubles_have_no_square_that_is_too_large() -> None:
+    value = np.array([3e200, -4e200, np.inf])
+    assert np.allclose(_normwise(value, np.array([0, 1, 2])) / 1e200, [12.5**0.5, 4, 12.5**0.5])
+    assert _normwise(np.zeros(2), np.array([1])) == 0
+
+
+def test_a_baseline_of_a_low_precision_has_bounds_of_it() -> None:
+    """Its intermediate results were rounded to that type; a T is of it if the task has no other precision."""
+
+    def ulps(kind: str, precisions: list[str], of: str = "baseline") -> str:
+        fields = {"truth": of, "precisions": precisions, "parameters": [{"role": "output", "type": kind}]}
+        return str(truth.with_defaults(fields)["parameters"][0]["ulps"])
+
+    assert [ulps("T", [each]) for each in ("fp32", "fp16", "bf16")] == ["256", "32768", "262144"]
+    assert ulps("half", ["fp32"]) == "32768"
+    assert ulps("T", ["fp32", "fp16"]) == "256"
+    assert ulps("T", ["fp16"], "python") == "256"
+
+
 @pytest.mark.parametrize(
     ("mode", "why"), [(1, "element 32 of z was never written"), (2, "two calls on the same inputs differ, by 0.0")]
 )
@@ -246,6 +272,11 @@ def test_a_baseline_that_cannot_be_the_truth_is_named(own: Mix, mode: int, why: 
 def test_outputs_that_do_not_depend_on_inputs_are_named(own: Mix) -> None:
     assert any("does not depend on the inputs" in note for note in own.judged(mode=3).notes)
     assert own.judged().notes == ()
+
+
+def test_elements_that_might_as_well_be_zero_are_named(python: Mix) -> None:
+    python.reference.write_text(NUMPY.replace("x + alpha * y, x", "{'value': x + alpha * y, 'scale': 1e6 + x}, x"))
+    assert any("for 100% of z, zeros would pass" in note for note in python.judged().notes)
 
 
 def test_the_harness_of_one_file_says_what_it_needs(python: Mix, own: Mix) -> None:

@@ -104,14 +104,15 @@ __global__ void difference_kernel(const void* got, const void* other, Kind kind,
     atomicMax(largest, bits);
 }
 
-__global__ void squares_kernel(const void* data, Kind kind, size_t n, double* sum,
+// Of elements times `factor`, a power of two.
+__global__ void squares_kernel(const void* data, Kind kind, size_t n, double factor, double* sum,
                                unsigned long long* count) {
     double squares = 0;
     unsigned long long finite = 0;
     for (size_t i = thread_index(); i < n; i += thread_count()) {
-        double square = element(data, kind, i) * element(data, kind, i);
-        if (square - square == 0) { // neither NaN nor infinite
-            squares += square;
+        double value = element(data, kind, i) * factor;
+        if (value - value == 0) { // neither NaN nor infinite
+            squares += value * value;
             ++finite;
         }
     }
@@ -248,14 +249,20 @@ double root_mean_square(const void* data, const BufferSpec& spec) {
         unsigned long long count;
     } found{};
     ReusedBuffer result(sizeof found);
-    MSKB_CUDA(cudaMemset(result.get(), 0, sizeof found));
     auto sum = static_cast<double*>(result.get());
     size_t n = static_cast<size_t>(spec.length);
-    squares_kernel<<<blocks_for(n), kThreads>>>(data, spec.kind, n, sum,
-                                                reinterpret_cast<unsigned long long*>(sum + 1));
-    MSKB_CUDA(cudaGetLastError());
-    MSKB_CUDA(cudaMemcpy(&found, result.get(), sizeof found, cudaMemcpyDeviceToHost));
-    return found.count > 0 ? std::sqrt(found.sum / static_cast<double>(found.count)) : 0;
+    double factor = 1;
+    for (double each : {1.0, 0x1p-540, 0x1p400}) { // squares may be too large for a double, or too small
+        factor = each;
+        MSKB_CUDA(cudaMemset(result.get(), 0, sizeof found));
+        squares_kernel<<<blocks_for(n), kThreads>>>(data, spec.kind, n, factor, sum,
+                                                    reinterpret_cast<unsigned long long*>(sum + 1));
+        MSKB_CUDA(cudaGetLastError());
+        MSKB_CUDA(cudaMemcpy(&found, result.get(), sizeof found, cudaMemcpyDeviceToHost));
+        if (spec.kind != Kind::kDouble || (found.sum > 0x1p-900 && std::isfinite(found.sum)))
+            break;
+    }
+    return found.count > 0 ? std::sqrt(found.sum / static_cast<double>(found.count)) / factor : 0;
 }
 
 std::vector<Flaw> flaws(const void* got, const void* other, const BufferSpec& spec,

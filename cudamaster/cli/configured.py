@@ -24,8 +24,6 @@ from cudamaster.core.errors import UsageError
 
 ALL = "all"
 _NOT_HERE = {"json": "Programs that read the output ask for it."}
-# A project's file may come with somebody else's code, and keys are sent to this address.
-_OF_USER = "base_url"
 
 Load = Callable[[str], click.Command | None]
 
@@ -41,7 +39,8 @@ def defaults(name: str, names: Collection[str], load: Load) -> dict[str, Any]:
     for file in reversed(configuration.files()):
         _must_be_commands(file, names)
         shared = _table(file, ALL)
-        for key in shared:
+        for key, value in shared.items():
+            configuration.must_be_allowed(file, key, value, ALL)
             _must_be_someones(file, key, names, load)
         if command is not None:
             _merge(found, _of_command(file, ALL, shared, command, strict=False))
@@ -117,9 +116,7 @@ def _of_command(
             if strict:
                 raise configuration.unknown(file, key, set(known) - set(_NOT_HERE), table=table)
             continue
-        if option.name == _OF_USER and file.of_project:
-            fix = f"Put it into your own file, {configuration.user_file()}, or set CUDAMASTER_BASE_URL."
-            raise file.refused(key, "is where API keys are sent, and a project may not say that.", fix, table)
+        configuration.must_be_allowed(file, key, value, table)
         found[str(option.name)] = _value(file, table, key, value, option, command)
     return found
 

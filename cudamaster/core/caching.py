@@ -6,7 +6,8 @@
 
 A process that builds or runs a candidate holds a shared lock in the candidate's folder; the lock is freed when the
 process dies. The other files are shared by many runs and have no such lock, so those used within a day stay. Everything
-else in the cache, some kilobytes, is counted and stays too.
+else in the cache, some kilobytes, is counted and stays too. So does what we did not make, since a user's home can be
+named as the cache: a fingerprint has 16 hexadecimal digits, and a candidate's folder holds the file that is locked.
 """
 
 from __future__ import annotations
@@ -32,8 +33,14 @@ _KEPT_PART = 0.9  # of the limit, so that not every build has to make room
 _LOOKED_AT_EVERY_S = 120.0
 _CANDIDATE_FRESH_S = 600.0
 _SHARED_FRESH_S = 86400.0
-_SHARED = ("*/*/harnesses/*", "cpu-runtime/*.o", "cpu-runtime/*.gch")
+_FINGERPRINT = "[0-9a-f]" * 16
+_SHARED = (
+    f"*/{_FINGERPRINT}/harnesses/*",
+    f"cpu-runtime/{_FINGERPRINT}*.o",
+    f"cpu-runtime/prelude-{_FINGERPRINT}.h.gch",
+)
 _IN_USE = "in-use"
+_GONE = ".gone-"
 _MOST_TRIES = 1000  # to take a folder that others keep removing; each use of it allows one removal
 
 
@@ -143,9 +150,11 @@ def trim(cache: Path, limit: int, now: float | None = None) -> int:
 
 
 def _entries(cache: Path, now: float) -> Iterator[_Entry]:
-    for folder in cache.glob("*/*/candidates/*"):
-        last_use = _last_use(folder / _IN_USE, folder)
-        if now - last_use > _CANDIDATE_FRESH_S:
+    for folder in cache.glob(f"*/{_FINGERPRINT}/candidates/*"):
+        last_use = _last_use(folder / _IN_USE)
+        if not last_use and folder.name.startswith(_GONE):  # whoever removed it was stopped
+            last_use = _last_use(folder)
+        if last_use and now - last_use > _CANDIDATE_FRESH_S:
             yield _Entry(folder, _size(folder), last_use)
     for file in (file for places in _SHARED for file in cache.glob(places)):
         last_use = _last_use(file)
@@ -154,13 +163,12 @@ def _entries(cache: Path, now: float) -> Iterator[_Entry]:
             yield _Entry(file, _size(file), last_use)
 
 
-def _last_use(*places: Path) -> float:
-    for place in places:
-        try:
-            return place.stat().st_mtime
-        except FileNotFoundError:
-            continue
-    return 0.0
+def _last_use(file: Path) -> float:
+    """0 where there is no such file."""
+    try:
+        return file.stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return 0.0
 
 
 def remove_unused(folder: Path) -> bool:
@@ -171,7 +179,7 @@ def remove_unused(folder: Path) -> bool:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        gone = folder.with_name(f".gone-{os.getpid()}-{folder.name}")
+        gone = folder.with_name(f"{_GONE}{os.getpid()}-{folder.name}")
         folder.rename(gone)
     except OSError:  # in use, or removed by another process
         return False

@@ -29,6 +29,13 @@ PROJECT_FILE, USER_FILE = "cudamaster.toml", "config.toml"
 TASKS = "tasks"
 # Settings that are no command's, by the name that they have in a file.
 SETTINGS = ("cache", "cache-limit", "gpu-model", TASKS)
+# A project's file may come with somebody else's code: what it may not say, and the variable that says it instead.
+_OF_USER = {
+    "cache": ("names a folder in which old files are removed", "CUDAMASTER_CACHE"),
+    "cache_limit": ("says which of your files are removed", "CUDAMASTER_CACHE_LIMIT"),
+    "base_url": ("is where API keys are sent", "CUDAMASTER_BASE_URL"),
+    "python": ("is a program that is run", "CUDAMASTER_PYTHON"),
+}
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,18 @@ def must_hold_no_key(file: ConfigFile, key: str, value: object, table: str = "")
         raise file.refused(key, "holds what looks like an API key.", fix, table)
 
 
+def must_be_allowed(file: ConfigFile, key: str, value: object, table: str = "") -> None:
+    """Raise UsageError for what a project's file may not say, being perhaps somebody else's."""
+    if not file.of_project:
+        return
+    why, variable = _OF_USER.get(plain(key), ("", ""))
+    if plain(key).endswith("model") and isinstance(value, str) and "://" in value:
+        why, variable = "holds an address, where API keys would be sent", f"CUDAMASTER_{plain(key).upper()}"
+    if why:
+        fix = f"Put it into your own file, {user_file()}, or set {variable}."
+        raise file.refused(key, f"{why}, and a project may not say that.", fix, table)
+
+
 def unknown(file: ConfigFile, key: str, known: Collection[str], more: str = "", table: str = "") -> UsageError:
     """The error for a key that nobody knows, `more` being what else to do; a secret is told where secrets belong."""
     if keys.names_a_secret(key):
@@ -177,6 +196,7 @@ def _must_be_setting(file: ConfigFile, key: str, value: object) -> None:
     elif plain(key) in map(plain, SETTINGS):
         if not isinstance(value, str) or not value:
             raise file.refused(key, "is not a text.", f'Write {key} = "...".')
+        must_be_allowed(file, key, value)
     elif not isinstance(value, dict):
         raise unknown(file, key, SETTINGS, "Options of commands stand below a [command] or [all].")
 

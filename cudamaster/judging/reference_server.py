@@ -90,8 +90,8 @@ class Reference:
             if set(entry) != {"value", "scale"}:
                 raise Misfit(f"{name} is a dict with {_names(entry)}, and has to be an array, or value and scale")
             scale = self._flat(f"the scale of {name}", output, entry["scale"])
-            if not np.all(scale >= 0):
-                raise Misfit(f"the scale of {name} is {scale[~(scale >= 0)][0]} somewhere, and has to be at least 0")
+            if (unfit := scale[~((scale >= 0) & np.isfinite(scale))]).size:
+                raise Misfit(f"the scale of {name} is {unfit[0]} somewhere, and has to be a number that is at least 0")
             entry = entry["value"]
         value = self._flat(name, output, entry)
         if (unknown := np.flatnonzero(np.isnan(value))).size:
@@ -121,7 +121,8 @@ class Reference:
 def _normwise(value: Any, wanted: Any) -> Any:
     """The scales of elements whose terms are not known: their size, or the root mean square of all if that is more."""
     finite = value[np.isfinite(value)]
-    usual = float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
+    largest = float(np.max(np.abs(finite), initial=0.0))  # whose square may be too large for a double
+    usual = largest * float(np.sqrt(np.mean(np.square(finite / largest)))) if largest else 0.0
     size = np.abs(value[wanted])
     return np.where(np.isinf(size), usual, np.maximum(size, usual))
 

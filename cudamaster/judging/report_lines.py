@@ -75,6 +75,7 @@ class Reference(OfCase):
     baseline_ok: bool
     baseline_worst_error: _Number | None = None
     constant: bool = False  # all sets of inputs have to give the same
+    like_zero: dict[str, _Finite] = {}  # part of an output's elements for which zeros would pass
 
 
 class NoTruth(OfCase):

@@ -40,6 +40,7 @@ from cudamaster.tasks.cards import Case
 
 _HARNESS_FAILED = 74
 _TAIL_CHARACTERS = 6000
+_MANY_LIKE_ZERO = 0.05  # of an output's elements
 _WHOSE = {"candidate": "", "baseline": " of the baseline", "rival": " of the kernel that it is compared with"}
 
 
@@ -145,6 +146,7 @@ def _notes(lines: Sequence[Line]) -> tuple[str, ...]:
     notes = [f"{', '.join(others)} used the GPU meanwhile: times may be too long"] if others else []
     if references and all(line.constant for line in references):
         notes.append("the expected output does not depend on the inputs: it is the same for all that were tried")
+    notes += _like_zero(references)
     isolation = first(Isolation, lines)
     if isolation is not None and any(gap in isolation.text for gap in ("open", "not confined")):
         notes.append(f"the candidate's process was not fully confined: {isolation.text}")
@@ -159,6 +161,17 @@ def _notes(lines: Sequence[Line]) -> tuple[str, ...]:
             f"calls of {retaken} of {len(times)} cases were timed anew: the harness's clock had contradicted them"
         )
     return tuple(notes)
+
+
+def _like_zero(references: Sequence[Reference]) -> list[str]:
+    """The outputs of which zeros would pass for many elements of the median case; a tiny case may have one."""
+    names = dict.fromkeys(name for line in references for name in line.like_zero)
+    parts = {name: statistics.median(line.like_zero.get(name, 0.0) for line in references) for name in names}
+    return [
+        f"truth: for {part:.0%} of {name}, zeros would pass: they are small on the scale that errors are measured on"
+        for name, part in parts.items()
+        if part > _MANY_LIKE_ZERO
+    ]
 
 
 def _broken_off(lines: Sequence[Line]) -> list[Line]:

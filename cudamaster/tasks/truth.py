@@ -19,6 +19,12 @@ Truth = Literal["c", "python", "baseline"]
 # sums of thousands of terms in another order than the baseline's are off by more than 4 ulps of it. A baseline that is
 # its own reference has no error to go by either.
 ULPS_NORMWISE = "256"
+# A baseline that is the truth and computes in half or bf16 has rounded its intermediate results to that type, of which
+# nothing shows: a kernel that keeps them in fp32 is more exact, and off by as much as the baseline is. Four ulps of the
+# type, in ulps of fp32, are eight roundings. A reference in Python shows that error, and four times it are allowed.
+_OWN_ULPS = 4
+ULPS_LOW = {"half": str(_OWN_ULPS * 2**13), "bf16": str(_OWN_ULPS * 2**16)}
+_LOW = {Precision.FP16: "half", Precision.BF16: "bf16"}
 
 _SCALES: Mapping[Truth, str] = {
     "c": "the sum of the absolute terms that make it",
@@ -38,19 +44,37 @@ def with_defaults(fields: Any) -> Any:
     parameters = fields.get("parameters") if isinstance(fields, dict) else None
     if not isinstance(parameters, list | tuple) or fields.get("truth", "c") == "c":
         return fields
-    usual = {"ulps": ULPS_NORMWISE}
 
     def with_usual(each: Any) -> Any:
         if not isinstance(each, dict) or each.get("role") not in ("output", "inout"):
             return each
-        return {**usual, **({"check": "exact"} if each.get("type") in RANGES else {}), **each}
+        kind = _kind(each.get("type"), fields.get("precisions"))
+        usual = ULPS_LOW.get(kind, ULPS_NORMWISE) if fields["truth"] == "baseline" else ULPS_NORMWISE
+        return {"ulps": usual, **({"check": "exact"} if each.get("type") in RANGES else {}), **each}
 
     return {**fields, "parameters": [with_usual(each) for each in parameters]}
 
 
-def default_ulps(card: TaskCard) -> str:
+def _kind(of: object, precisions: object) -> str:
+    """A parameter's element type. That of T is known if the task has one precision."""
+    if of != "T" or not isinstance(precisions, list | tuple) or len(precisions) != 1:
+        return str(of)
+    return _LOW.get(precisions[0], "float")
+
+
+def default_ulps(card: TaskCard, parameter: Parameter) -> str:
     """What any kernel may be off by where the card says nothing, in ulps of fp32 at an element's scale."""
-    return ULPS if card.truth == "c" else ULPS_NORMWISE
+    if card.truth == "c":
+        return ULPS
+    own = card.truth == "baseline"
+    return ULPS_LOW.get(_kind(parameter.type, card.precisions), ULPS_NORMWISE) if own else ULPS_NORMWISE
+
+
+def _in_words(card: TaskCard, parameter: Parameter) -> str:
+    """What any kernel may be off by, in ulps of fp32 and of the output's own type where that is the default."""
+    kind = _kind(parameter.type, card.precisions)
+    own = card.truth == "baseline" and parameter.ulps == ULPS_LOW.get(kind)
+    return f"{parameter.ulps} ulps of fp32" + (f" ({_OWN_ULPS} of {kind})" if own else "")
 
 
 def notes(card: TaskCard) -> tuple[str, ...]:
@@ -63,14 +87,19 @@ def notes(card: TaskCard) -> tuple[str, ...]:
         "python": f"reference/{card.reference_path.name} (Python)",
         "baseline": "the baseline's own output, no independent reference",
     }[card.truth]
-    return ("; ".join([f"truth: {source}", *(f"wider bounds: {each}" for each in wider)]),)
+    low = [
+        f"in {p.name} a kernel may be off by {_in_words(card, p)}"
+        for p in _bounded(card)
+        if card.truth == "baseline" and p.ulps in ULPS_LOW.values()
+    ]
+    return ("; ".join([f"truth: {source}", *low, *(f"wider bounds: {each}" for each in wider)]),)
 
 
 def _wider(card: TaskCard) -> list[str]:
     """The outputs whose bounds are wider than usual, with the numbers."""
-    usual, found = float(default_ulps(card)), []
+    found = []
     for p in _bounded(card):
-        words = []
+        usual, words = float(default_ulps(card, p)), []
         if any(float(evaluate(p.ulps, case.values)) > usual for case in card.cases):
             words.append(f"a kernel {p.ulps} ulps of fp32 ({usual:g} by default)")
         if p.sound > SOUND:
@@ -100,9 +129,9 @@ def how_judged(card: TaskCard, precision: Precision) -> str:
 def _compared(card: TaskCard, precision: Precision, bounded: list[Parameter]) -> str:
     """With what, and by how much an element may differ."""
     if card.truth == "baseline":
-        bounds = " or ".join(dict.fromkeys(p.ulps for p in bounded))
+        bounds = " or ".join(dict.fromkeys(_in_words(card, p) for p in bounded))
         return (
-            f"the baseline's own output on the same inputs; it may differ by {bounds} ulps of FP32, on the scale of "
+            f"the baseline's own output on the same inputs; it may differ by {bounds}, on the scale of "
             f"{_SCALES['baseline']}, beside the rounding of the result."
         )
     lower = "" if card.truth != "c" and _wider(card) else _LOWER.get(precision, "")
@@ -126,7 +155,7 @@ def bound(card: TaskCard, parameter: Parameter) -> str:
     """How an output is compared, for whoever writes a kernel."""
     if parameter.check == "exact":
         return "compared exactly" + (" with the baseline's own output." if card.truth == "baseline" else ".")
-    ulps = f"{parameter.ulps} times 2^-42" if parameter.type == "double" else f"{parameter.ulps} ulps of fp32"
+    ulps = f"{parameter.ulps} times 2^-42" if parameter.type == "double" else _in_words(card, parameter)
     own = card.truth == "baseline"
     error = "4 times the difference between two of its calls" if own else "4 times the baseline's own worst error"
     return (

@@ -101,6 +101,16 @@ class CaseCheck {
         return worst;
     }
 
+    // Outputs of which zeros would pass for a part of the elements, and that part, as JSON.
+    std::string like_zero(const std::vector<Expected>& expected) const {
+        std::string found;
+        for (size_t i = 0; i < specs_.size(); ++i)
+            if (double part = specs_[i].is_written() ? part_like_zero(specs_[i], expected[i], worst_[i]) : 0;
+                part > 0)
+                found += (found.empty() ? "" : ",") + Line::quoted(specs_[i].name) + ":" + Line::number(part);
+        return "{" + found + "}";
+    }
+
     // Whether a call of the candidate was right; `line` takes what was found. Where the reference does not cover an output,
     // every element of `got` is compared with that of `baseline`. `inputs` of the call are in the working buffers.
     bool candidate(const Inputs& inputs, const Observation& seen, const std::vector<Expected>& expected,

@@ -78,6 +78,19 @@ inline double bound_of(const BufferSpec& spec, double baseline_worst) {
     return spec.exact ? 0.0 : std::max(kMultiple * baseline_worst, spec.ulps * ulp);
 }
 
+// Which part of the wanted elements may be 0 though they are not: the scale says nothing of how large they are.
+inline double part_like_zero(const BufferSpec& spec, const Expected& expected, double baseline_worst) {
+    const double bound = bound_of(spec, baseline_worst);
+    size_t count = 0;
+    for (size_t j = 0; j < expected.wanted.size(); ++j) {
+        double size = std::abs(expected.value[j]);
+        count += !spec.exact && size > 0 &&
+                 size <= bound * expected.scale[j] + rounding(spec.kind, expected.value[j]);
+    }
+    return expected.wanted.empty() ? 0
+                                   : static_cast<double>(count) / static_cast<double>(expected.wanted.size());
+}
+
 // Hold the wanted elements of one output against the reference.
 inline Comparison compare(const std::vector<double>& got, const BufferSpec& spec, const Expected& expected,
                           double baseline_worst) {

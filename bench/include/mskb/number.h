@@ -160,13 +160,12 @@ MSKB_HD bool is_whole(Kind kind) {
            kind == Kind::kSize || kind == Kind::kBool;
 }
 
-// Outputs are filled with this byte before a call: NaN in floating-point types, -1 in int. In the other integers all bits
-// would be the largest number, which many kernels write: a bit pattern instead, which is a value of a byte and of an
-// unsigned int alone.
+// Outputs are filled with this byte before a call: NaN in floating-point types. In whole ones all bits would be -1 or the
+// largest number, which many kernels write: a bit pattern instead, which is a value of types of up to 32 bits alone.
 constexpr unsigned char kPoison = 0xFF, kWholePoison = 0xA5;
 
 MSKB_HD unsigned char poison_byte(Kind kind) {
-    return is_whole(kind) && kind != Kind::kInt ? kWholePoison : kPoison;
+    return is_whole(kind) ? kWholePoison : kPoison;
 }
 
 // The poison as a number. As a floating-point one it is a NaN with the same bits, all ones, so that it can be told from
@@ -180,7 +179,7 @@ MSKB_HD double poison() {
 
 MSKB_HD bool is_poison(double number, Kind kind) {
     if (kind == Kind::kInt)
-        return number == -1;
+        return number == static_cast<int>(0xA5A5A5A5u);
     if (kind == Kind::kByte || kind == Kind::kUInt)
         return number == (kind == Kind::kByte ? 0xA5 : 0xA5A5A5A5u);
     unsigned long long bits;

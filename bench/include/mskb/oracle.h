@@ -17,6 +17,9 @@ namespace mskb {
 constexpr double kAskedPart =
     0.1; // of the work of a check is done for elements that are far from the baseline's
 
+// Outputs of fewer elements have one usual size over all inputs: a few sums may all nearly cancel in one call.
+constexpr size_t kFewElements = 16;
+
 // Where outputs of a call lie on the device, per buffer; of no meaning for inputs.
 using Outputs = std::vector<const void*>;
 
@@ -116,6 +119,13 @@ class Oracle {
                               (untouched ? " was never written" : " is NaN")};
     }
 
+    // Raises scales that were taken over before, of outputs of few elements, to the usual size that is known now.
+    void raise(std::vector<Expected>& expected) const {
+        for (size_t i = 0; i < usual_.size(); ++i)
+            for (double& scale : expected[i].scale)
+                scale = std::max(scale, usual_[i]);
+    }
+
   private:
     void answer(const Inputs& inputs, std::vector<Expected>& expected, const Outputs& own) {
         const Truth truth = task().truth();
@@ -150,12 +160,15 @@ class Oracle {
     }
 
     // The baseline's own output as the truth. Its scale is that of the element, or of a usual one where that is larger.
-    void take_over(const Outputs& own, std::vector<Expected>& expected) const {
+    void take_over(const Outputs& own, std::vector<Expected>& expected) {
+        usual_.resize(specs_.size());
         for (size_t i = 0; i < specs_.size(); ++i) {
             if (expected[i].wanted.empty())
                 continue;
             expected[i].value = gather(own[i], specs_[i], expected[i].wanted);
             double usual = root_mean_square(own[i], specs_[i]);
+            if (static_cast<size_t>(specs_[i].length) < kFewElements)
+                usual = usual_[i] = std::max(usual, usual_[i]);
             for (size_t j = 0; j < expected[i].value.size(); ++j) {
                 double value = expected[i].value[j];
                 if (std::isnan(value))
@@ -174,6 +187,7 @@ class Oracle {
     const Helpers& helpers_;
     PythonReference& python_;
     Rng& rng_;
+    std::vector<double> usual_; // size of outputs of few elements, where the baseline is the truth; else 0
     bool dumped_ = false;
 };
 

@@ -119,6 +119,8 @@ void elements() {
         std::memset(bytes, mskb::poison_byte(kind), sizeof bytes);
         if (!mskb::is_poison(mskb::element(bytes, kind, 1), kind))
             fail("poison", static_cast<int>(kind), mskb::element(bytes, kind, 1));
+        if (mskb::is_whole(kind) && (mskb::is_poison(-1, kind) || mskb::is_poison(0, kind)))
+            fail("a usual answer is no poison", static_cast<int>(kind), -1);
     }
     const long long whole = 1ll << 53, wholes[] = {-whole, whole, whole + 1, -whole - 1};
     const bool large = mskb::element(wholes, Kind::kInt64, 0) == -0x1p53 &&
