@@ -376,7 +376,7 @@ def test_a_suite_of_two_shapes_has_a_report_of_its_own(tmp_path: Path) -> None:
     (suite,) = tmp_path.iterdir()
     code, told = command("report", str(suite))
     assert code == 0, told
-    assert "2 of 2 hgemm tasks got a correct kernel" in told
+    assert "2 of 2 tasks of the suite hgemm got a correct kernel" in told
     for shape in shapes:
         assert shape in told
     assert "missing" not in told

@@ -66,6 +66,8 @@ def get_init_inputs():
 """
 RANDOM = FIXED.replace("double.view(4, 6).sum(dim=n)", "torch.dropout(double, 0.5, True)")
 CHANGES = FIXED.replace("double.view(4, 6).sum(dim=n)", "double.relu_()")
+BY_VALUE = FIXED.replace("double.view(4, 6).sum(dim=n)", "double[double > 0]")
+BROKEN = FIXED.replace("sum(dim=n)", "sum(dim=m)")
 
 
 def imported(folder: Path, *files: Path) -> dict[str, object]:
@@ -76,7 +78,9 @@ def imported(folder: Path, *files: Path) -> dict[str, object]:
 
 def test_faults_are_named_and_what_makes_no_task_is_refused(tmp_path: Path) -> None:
     files = []
-    for name, text in (("faulty", FAULTY), ("fixed", FIXED), ("random", RANDOM), ("changes", CHANGES)):
+    texts = {"faulty": FAULTY, "fixed": FIXED, "random": RANDOM, "changes": CHANGES, "by_value": BY_VALUE,
+             "broken": BROKEN}  # fmt: skip
+    for name, text in texts.items():
         files.append(tmp_path / f"{name}.py")
         files[-1].write_text(text)
     told = imported(tmp_path / "suite", *files)
@@ -99,6 +103,8 @@ def test_faults_are_named_and_what_makes_no_task_is_refused(tmp_path: Path) -> N
     reasons = [one["reason"] for one in told["left_out"]]  # type: ignore[attr-defined]
     assert "another result each time" in reasons[0]
     assert "changes one of its inputs" in reasons[1]
+    assert "the shape of an output depends on the values of the inputs" in reasons[2]
+    assert "NameError in line 7: name 'm' is not defined" in reasons[3]
 
 
 def test_from_a_problem_to_verdicts(tmp_path: Path) -> None:

@@ -13,14 +13,15 @@ from report.scored_results import report, scored
 
 from cudamaster.build import eager
 from cudamaster.cli import main
-from cudamaster.core.errors import CardError, DeviceError
+from cudamaster.core import resources
+from cudamaster.core.errors import CardError, DeviceError, UsageError
 from cudamaster.core.values import Precision
 from cudamaster.kernelbench import folders, writing
 from cudamaster.kernelbench.problem import Problem
 from cudamaster.modelling import eager as model
 from cudamaster.modelling import gpu
 from cudamaster.report import against_eager
-from cudamaster.tasks import cards, harness, held_out
+from cudamaster.tasks import cards, harness, held_out, task_suites
 from cudamaster.tasks.cards import TaskCard
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "kernelbench" / "linear_gelu.py"
@@ -140,6 +141,23 @@ def test_names_of_tasks_and_suites(tmp_path: Path) -> None:
     folder = folders.opened(tmp_path / "level 1", None)
     assert "name: level_1" in (folder / "suite.yaml").read_text()
     assert folders.next_number(folder, "any") == 1
+
+
+def test_a_suite_among_ones_own_tasks_has_a_folder_and_no_other_ones_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(resources.DATA, str(tmp_path))
+    own = tmp_path / "tasks"
+    assert folders.opened(None, "level 1") == folders.opened(None, "level 1") == own / "level_1"
+    assert folders.opened(None, None) == own
+    assert [suite.name for suite in task_suites.every()][-2:] == ["mine", "level_1"]
+    assert task_suites.named("level_1").folder == own / "level_1"
+    for name in ("mine", "HGEMM", "level_1"):
+        with pytest.raises(UsageError, match=f"cannot have the name {name}"):
+            folders.opened(tmp_path / "problems" / name, None)
+    with pytest.raises(UsageError, match="tasks"):
+        folders.opened(None, "tasks")
+    assert not (tmp_path / "problems").exists()
 
 
 def test_a_python_without_pytorch_is_named_with_what_to_install(tmp_path: Path) -> None:

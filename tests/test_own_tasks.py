@@ -92,7 +92,7 @@ def test_it_is_searched_with_the_kernel_beside_it_and_read_back_without_it(
     assert more.exit_code == 0, more.output
     mine.rename(tmp_path / "moved")
     told = " ".join(run("report", "runs", "--suite", "mine").stdout.split())
-    assert "1 of 1 mine task got a correct kernel" in told
+    assert "1 of 1 task of the suite mine got a correct kernel" in told
     assert run("show", str(folder)).exit_code == 0
     refused = run("optimize", "--resume", str(folder), "-R", "2")
     assert refused.exit_code == 2

@@ -7,12 +7,14 @@ RESULT is the file that the JSON is written to: the problem itself may print. An
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import json
 import math
 import random
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ _LOWEST = (1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 48, 64, 100, 128, 256)
 _MOST_SYMBOLS = 4
 # What the suite's checker allowed: whoever gives zeros passes there, if all elements are nearer to zero.
 _SUITE_TOLERANCE = 1e-2
+_DRAWS_OF_VALUES = 4  # that are tried where shapes may depend on values
 _MOST_CHECKED = 40  # parameters that are looked at one by one
 
 
@@ -42,14 +45,25 @@ def main() -> None:
     except Refused as why:
         told = {"error": str(why)}
     except Exception as error:  # of the problem, which is anyone's
-        told = {"error": f"{type(error).__name__}: {error}"}
+        told = {"error": _said(error, path)}
     Path(result).write_text(json.dumps(told), encoding="utf-8")
+
+
+def _said(error: BaseException, path: str) -> str:
+    """An exception with the line of the problem's file that it passed last."""
+    lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == path]
+    if isinstance(error, SyntaxError) and error.filename == path:
+        lines.append(error.lineno)
+    words = error.msg if isinstance(error, SyntaxError) else str(error)
+    where = f" in line {lines[-1]}" if lines else ""
+    return f"{type(error).__name__}{where}: {words.rstrip('.')}"
 
 
 class Reading:
     """One problem: what it is called on, which sizes may be others, and what is wrong with it."""
 
     def __init__(self, path: str) -> None:
+        self.path = path
         self.problem = Problem(path)
         self.given = self.problem.inputs()
         arguments = self.problem.arguments(self.given)
@@ -62,6 +76,7 @@ class Reading:
     def told(self) -> dict[str, Any]:
         """All of it, for the card."""
         outputs = self._fitted()
+        self._refuse_shapes_of_values()
         state = self._state()
         small = {name: min(self._first(name), max(low, 4)) for name, (_, low) in self.symbols.items()}
         unused, faults = self._faults(small)
@@ -130,12 +145,40 @@ class Reading:
     def _shapes(self, sizes: Mapping[Position, int]) -> list[tuple[int, ...]] | None:
         """Shapes of the outputs for inputs of these sizes, None where forward fails."""
         try:
-            with torch.no_grad():
-                torch.manual_seed(SEED)
-                result = self._model_on("meta" if self._on_meta else "cpu")(*self._at(sizes))
-                return [tuple(each.shape) for each in outputs_of(result)]
+            torch.manual_seed(SEED)
+            return [tuple(each.shape) for each in self._outputs(self._at(sizes))]
         except Exception:
             return None
+
+    def _outputs(self, inputs: list[Any]) -> list[torch.Tensor]:
+        """What forward returns. Raises whatever it raises."""
+        with torch.no_grad():
+            return list(outputs_of(self._model_on("meta" if self._on_meta else "cpu")(*inputs)))
+
+    def _why_it_fails(self) -> Exception:
+        """What forward raises on the CPU, on what get_inputs gives or on other values of the same sizes."""
+        others = "forward fails on other values than those that get_inputs gives"
+        self._outputs(self.given)
+        try:
+            torch.manual_seed(SEED)
+            self._outputs(self._at({}))
+        except Exception as error:
+            return Refused(f"{others}: {_said(error, self.path)}")
+        return Refused(others)
+
+    def _refuse_shapes_of_values(self) -> None:
+        """Raises Refused where other values, of the same sizes, give outputs of other shapes."""
+        if self._on_meta:  # which has no values
+            return
+        torch.manual_seed(SEED + 2)
+        alike = [torch.full_like(x, x.flatten()[0].item()) if isinstance(x, torch.Tensor) and x.numel() else x
+                 for x in self.given]  # fmt: skip
+        seen = {tuple(each.shape for each in self._outputs(copy.deepcopy(self.given)))}
+        for values in (*(self._at({}) for _ in range(_DRAWS_OF_VALUES)), alike):
+            with contextlib.suppress(Exception):  # not every module takes any values
+                seen.add(tuple(each.shape for each in self._outputs(values)))
+        if len(seen) > 1:
+            raise Refused("the shape of an output depends on the values of the inputs, and a card says sizes alone")
 
     def _free_sizes(self) -> dict[str, tuple[list[Position], int]]:
         """Sizes that may be others, by name: where they stand, and the least that works.
@@ -206,16 +249,14 @@ class Reading:
         shapes = [self._shapes(self._places(sizes)) for sizes in samples]
         first = shapes[0]
         if first is None:
-            raise Refused("forward fails on what get_inputs gives")
+            raise self._why_it_fails()
         if not first:
             raise Refused("forward returns no tensor")
         ranks = [[len(shape) for shape in each] for each in shapes if each is not None]
         if len(ranks) < len(samples) or any(each != ranks[0] for each in ranks):
             raise Refused("the number of outputs or of their dimensions depends on the sizes")
-        with torch.no_grad():
-            torch.manual_seed(SEED)
-            result = self._model_on("meta" if self._on_meta else "cpu")(*self._at({}))
-        types = [str(each.dtype).removeprefix("torch.") for each in outputs_of(result)]
+        torch.manual_seed(SEED)
+        types = [str(each.dtype).removeprefix("torch.") for each in self._outputs(self._at({}))]
         fitted = []
         for k, shape in enumerate(first):
             dims = [_fit([each[k][d] for each in shapes if each is not None], samples) for d in range(len(shape))]

@@ -32,16 +32,23 @@ class Checked:
 def named(given: str) -> tuple[str, ...]:
     """Cards that are meant by a name, the path of a card, or a folder of tasks, each as `check` takes it.
 
-    Raises UsageError for what is none of these, and for a folder without cards.
+    A folder may be one of tasks, its tasks/, or one that holds folders of tasks, as the user's own may. Raises
+    UsageError for what is none of these, and for a folder without cards.
     """
     place = Path(given)
     if given.endswith(".yaml") or not place.is_dir():
         return (given,)
-    folder = place if place.absolute().name == "tasks" else resources.task_folder(given) / "tasks"
-    found = tuple(str(path) for path in sorted(folder.glob("*.yaml")))
+    found = tuple(str(path) for folder in _with_cards(place) for path in sorted(folder.glob("*.yaml")))
     if not found:
-        raise UsageError(f"There is no card in {folder}.", "A card is a file NAME.yaml; docs/adding.md shows one.")
+        raise UsageError(f"There is no card in {given}.", "A card is a file NAME.yaml; docs/adding.md shows one.")
     return found
+
+
+def _with_cards(place: Path) -> list[Path]:
+    """The folders whose *.yaml are cards. Raises UsageError for a place without any."""
+    if folders := resources.folders_in(place):  # its name says nothing: the user's own is called tasks itself
+        return [folder / "tasks" for folder in folders]
+    return [place] if place.absolute().name == "tasks" else [resources.task_folder(place) / "tasks"]
 
 
 def check(given: str) -> Checked:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def check(cards: tuple[str, ...], as_json: bool) -> None:
     """Check task cards and the files beside them, without building anything.
 
-    CARD is the path of a card, the name of a task, or a folder of tasks, which means all its cards. Each problem is a
-    line with file, line number and what is wrong, and a line with what to do. Exits with 3 if a card has a problem.
+    CARD is the path of a card, the name of a task, or a folder of tasks, which means all its cards and those of
+    folders of tasks in it. Each problem is a line with file, line number and what is wrong, and a line with what to do.
+    Exits with 3 if a card has a problem.
     """
     from cudamaster.build import card_check
     from cudamaster.core.errors import CardError

@@ -25,9 +25,9 @@ def import_() -> None:
 @import_.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
-              help="The folder of tasks to write to; without it, your own.")  # fmt: skip
+              help="The folder of tasks to write to; without it your own, or that of the suite in it.")  # fmt: skip
 @click.option("--name", metavar="NAME", help="The task's name, of a single file; that of the file otherwise.")
-@click.option("--suite", metavar="NAME", help="The suite's name, of a new folder; that of the folder otherwise.")
+@click.option("--suite", metavar="NAME", help="The suite's name; that of the folder otherwise.")
 @click.option("--python", metavar="PROGRAM", help="A Python that has PyTorch, instead of the one that runs this.")
 @click.option("--replace", is_flag=True, help="Write tasks anew that the folder has already.")
 @options.as_json

@@ -42,7 +42,7 @@ def tasks(name: str | None, of: str | None, skeleton: bool, precision: str, as_j
     MSKernelBench.
     """
     from cudamaster.core.errors import CardError, UsageError
-    from cudamaster.tasks import cards, harness, hgemm, task_suites
+    from cudamaster.tasks import cards, finding, harness, hgemm, task_suites
 
     if of is not None and name is not None:
         raise UsageError("--suite lists a suite, and NAME describes one task.", "Give one of them.")
@@ -51,7 +51,7 @@ def tasks(name: str | None, of: str | None, skeleton: bool, precision: str, as_j
             raise UsageError("--skeleton is for one task.", "Name it: `cudamaster tasks` lists them.")
         card = cards.load(name)
         one = options.precision_of(card, precision)
-        text = harness.skeleton(card, one)
+        text = harness.skeleton(card, one, finding.short(card.name, card.source))
         if as_json:
             print_json({"task": name, "precision": one, "skeleton": text})
         else:
@@ -127,7 +127,8 @@ def _print(suites: Sequence[TaskSuite], listed: Sequence[TaskCard], *, all_of_th
             "hgemm has a task for every shape; those of its grid are counted. hgemm --shape 4096x2048x512, say, is "
             f"named {hgemm.EXAMPLE}."
         )
-    click.echo(f"Next: {ourselves('tasks', 'NAME')}, or {ourselves('optimize', 'NAME', '--precision', 'bf16')}")
+    chosen = ("--precision", "bf16") if any(len(card.precisions) > 1 for card in listed) else ()
+    click.echo(f"Next: {ourselves('tasks', 'NAME')}, or {ourselves('optimize', 'NAME', *chosen)}")
 
 
 def _place(suite: TaskSuite) -> str:
@@ -206,14 +207,16 @@ def _show(card: TaskCard, as_json: bool) -> None:
     )
     swept = list(dict.fromkeys(name for block in card.sweep for name in block))
     rows = []
+    has_both = Precision.FP32 in card.precisions and Precision.BF16 in card.precisions
+    shown = Precision.FP32 if has_both else card.precisions[0]
     for case in card.cases:
         if case.sweep:
-            floor = card.floor_of(case, card.precisions[0])
+            floor = card.floor_of(case, shown)
             rows.append([*(f"{case.values[name]:.12g}" for name in swept), _number(case.weight),
                          _size(floor["bytes_read"]), _size(floor["bytes_written"]),
                          _number(floor["operations"])])  # fmt: skip
     # Long names break after an underscore, so that the numbers below them need not.
-    in_fp32 = " in fp32; in bf16, elements of __nv_bfloat16 take half" if Precision.BF16 in card.precisions else ""
+    in_fp32 = " in fp32; in bf16, elements of __nv_bfloat16 take half" if has_both else ""
     columns = [*(name.replace("_", "_\n") for name in swept), "weight T", "read", "written", "oper."]
     out.print(table(columns, rows, right=columns))
     out.print(

@@ -48,7 +48,7 @@ def task_folders() -> tuple[Path, ...]:
     found: dict[Path, Path] = {}
     users: list[Path] = []
     with suppress(DeviceError):  # a user without a home folder has none there
-        users = _folders_in(user_tasks())
+        users = folders_in(user_tasks())
     for folder in (*named, *configured, *users):
         found.setdefault(folder.resolve(), folder)
     return tuple(found.values())
@@ -81,7 +81,7 @@ def task_folder(place: str | Path) -> Path:
     return absolute
 
 
-def _folders_in(place: Path) -> list[Path]:
+def folders_in(place: Path) -> list[Path]:
     """The place if it is a folder of tasks, and those directly in it that are."""
     try:
         inside = sorted(each for each in place.iterdir() if each.name != "tasks") if place.is_dir() else []

@@ -11,7 +11,7 @@ from typing import Any
 
 from cudamaster.build import eager
 from cudamaster.core import resources
-from cudamaster.core.errors import CardError, UsageError
+from cudamaster.core.errors import CardError, UsageError, one_line
 from cudamaster.devices.process import run_limited
 
 _LIMIT_S = 900.0  # a module of a billion parameters is made, and called a few times on the CPU
@@ -46,10 +46,12 @@ def read(file: Path, python: str | None = None) -> Problem:
     Raises UsageError where there is no such file, DeviceError for a Python without PyTorch, CardError for a problem
     that makes no task.
     """
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder.", f"Name the problems in it: {file}/*.py")
     try:
         source = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}.", "Give the path of a Python file.") from error
+        raise UsageError(f"{file} cannot be read: {one_line(error)}.", "Give the path of a Python file.") from error
     chosen = python or eager.python()
     eager.torch_of(chosen)
     with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:

@@ -178,7 +178,8 @@ class TaskResult:
     `origin` is the folder, and `source` its kind ("run", "suite" or "kept"). `stopped_at` says what an unfinished run
     was doing, `ended_early` why a search ended before its last round. `remarks` say what is unusual about the record,
     each a short name and what it means ("older: of format 1 ..."). `card_hash` is that of the task card: P by two cards
-    is not the same measure. `suite` is the task's suite, empty for MSKernelBench and where a record does not say it.
+    is not the same measure. `suite` is the task's suite, empty for MSKernelBench and where a record does not say it;
+    `folder` is where one's own suite was, as far as the record says it.
     """
 
     origin: str
@@ -221,6 +222,7 @@ class TaskResult:
     sanitizers: Mapping[str, str] = field(default_factory=dict)
     card_hash: str | None = None
     suite: str = field(default="", metadata=LATER)
+    folder: str = field(default="", metadata=LATER)
 
     @property
     def emulated(self) -> bool:
@@ -302,6 +304,7 @@ class Missing:
     why: str
     emulated: bool | None = None
     suite: str = field(default="", metadata=LATER)
+    folder: str = field(default="", metadata=LATER)
 
     @property
     def name(self) -> str:

@@ -58,18 +58,20 @@ def result(path: Path, source: str) -> TaskResult | Missing:
         why = f"{path} {verb} judged a kernel{doing}"
         manifest = read_manifest(path)
         said = about(summary.task, None, manifest.suite, manifest.card)
-        return Missing(summary.task, summary.precision, said.category, why, summary.hardware.emulated, said.suite)
+        emulated = summary.hardware.emulated
+        return Missing(summary.task, summary.precision, said.category, why, emulated, said.suite, said.folder)
     return _FromSummary(summary, RunRecord(path, read_manifest(path)), source).result()
 
 
 @dataclass(frozen=True)
 class About:
-    """What its card says about a task. `remarks` say what is unusual about it; `suite` is as of a TaskResult."""
+    """What its card says about a task. `remarks` say what is unusual; `suite` and `folder` are as of a TaskResult."""
 
     title: str
     category: str
     remarks: tuple[str, ...]
     suite: str
+    folder: str
 
 
 def about(task: str, card_hash: str | None, suite: str = "", card: str = "") -> About:
@@ -84,12 +86,19 @@ def about(task: str, card_hash: str | None, suite: str = "", card: str = "") -> 
         suite = suite or found.suite
     except CudaMasterError:
         remark = f"unknown task: the benchmark here has no {task}"
-        return About(task, "unknown", (remark,), "" if suite == cards.MSKERNELBENCH else suite)
+        suite = "" if suite == cards.MSKERNELBENCH else suite
+        return About(task, "unknown", (remark,), suite, _folder(suite, card))
     suite = "" if suite == cards.MSKERNELBENCH else suite
+    folder = _folder(suite, card)
     if card_hash is None or found.hash == card_hash:
-        return About(found.title, found.category, (), suite)
+        return About(found.title, found.category, (), suite, folder)
     remark = "other card: measured by another task card than today's, so that P may be another measure"
-    return About(found.title, found.category, (remark,), suite)
+    return About(found.title, found.category, (remark,), suite, folder)
+
+
+def _folder(suite: str, card: str) -> str:
+    """Where one's own suite is, as of a TaskResult, by the path of a card."""
+    return str(Path(card).parent.parent) if suite and card.endswith(".yaml") else ""
 
 
 def configuration(settings: Settings) -> Configuration:
@@ -200,6 +209,7 @@ class _FromSummary:
             remarks=(*said.remarks, *self._remarks()),
             card_hash=run.card_hash,
             suite=said.suite,
+            folder=said.folder,
         )
         return common if chosen is None else self._with_best(common, *chosen)
 

@@ -86,9 +86,9 @@ def _why_no_speedups(group: Group) -> str:
 
 
 def _of(number: int, group: Group) -> str:
-    kind = f"{group.precision.value.upper()} " if group.precision else ""
-    kind = f"{group.suite} " if group.suite else kind
-    return f"{number} of {group.tasks} {kind}task{'s' if group.tasks != 1 else ''}"
+    kind = f"{group.precision.value.upper()} " if group.precision and not group.suite else ""
+    suite = f" of the suite {group.suite}" if group.suite else ""
+    return f"{number} of {group.tasks} {kind}task{'s' if group.tasks != 1 else ''}{suite}"
 
 
 def _also(group: Group) -> str:

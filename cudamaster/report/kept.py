@@ -170,6 +170,7 @@ def result(path: Path, source: str) -> TaskResult:
         sanitizers=verdict.sanitizers,
         card_hash=run.card_hash,
         suite=said.suite,
+        folder=said.folder,
     )
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 import cudamaster
 from cudamaster.core.errors import CudaMasterError, UsageError
@@ -27,6 +28,7 @@ from cudamaster.suites import folder as suitefolder
 from cudamaster.suites.folder import Entry, State, Suite
 from cudamaster.tasks import cards
 
+_Either = TypeVar("_Either", TaskResult, Missing)
 _DEEPEST = 4  # folders within folders
 _NAMED = 6  # folders of a kind that are named
 _PARTS = ("verdicts", "exchanges", "candidates", "best.json", "verdict.json")
@@ -43,13 +45,14 @@ def load(paths: Sequence[Path]) -> Report:
         loader.take(path, 0)
         if loader.found == before:
             loader.problem(path, f"{path} holds no results.", "Name run folders, suites, or folders of those.")
-    results = _numbered(loader.results)
+    apart = _by_folder([*loader.results, *loader.missing])
+    results = _numbered([apart(result) for result in loader.results])
     return Report(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"cudamaster": cudamaster.__version__, "python": platform.python_version()},
         sources=tuple(str(path) for path in paths),
         results=results,
-        missing=_still_missing(loader.missing, results),
+        missing=_still_missing([apart(one) for one in loader.missing], results),
         problems=(*loader.problems, *_unusual(results), *_mixed(results)),
         authorities=tuple(loader.authorities),
         benchmark=benchmark(),
@@ -259,17 +262,17 @@ def _not_there(path: Path, entry: Entry, emulated: bool | None, *, begun: bool) 
     else:
         why = f"{path} did not get to it"
     said = from_run.about(entry.task, None, card=entry.card)
-    return Missing(entry.task, entry.precision, said.category, why, emulated, said.suite)
+    return Missing(entry.task, entry.precision, said.category, why, emulated, said.suite, said.folder)
 
 
 def _still_missing(missing: Sequence[Missing], results: Sequence[TaskResult]) -> tuple[Missing, ...]:
     """Each task once, unless another folder has it."""
-    there = {(result.name, result.emulated) for result in results}
-    left: dict[tuple[str, bool | None], Missing] = {}
+    there = {(result.name, suite_of(result), result.emulated) for result in results}
+    left: dict[tuple[str, str, bool | None], Missing] = {}
     for one in missing:
         kinds = (True, False) if one.emulated is None else (one.emulated,)
-        if not any((one.name, kind) in there for kind in kinds):
-            left.setdefault((one.name, one.emulated), one)
+        if not any((one.name, suite_of(one), kind) in there for kind in kinds):
+            left.setdefault((one.name, suite_of(one), one.emulated), one)
     return tuple(sorted(left.values(), key=lambda one: one.name))
 
 
@@ -277,6 +280,21 @@ def _marked_apart(result: TaskResult) -> TaskResult:
     """The result of a user's own task as one of another configuration: it has no part in the benchmark's numbers."""
     described = f"{result.configuration.described}, tasks of one's own"
     return changed(result, configuration=changed(result.configuration, described=described))
+
+
+def _by_folder(found: Sequence[TaskResult | Missing]) -> Callable[[_Either], _Either]:
+    """What names the folder in the suite of a result, where suites of several folders have one name."""
+    folders: dict[str, set[str]] = {}
+    for one in found:
+        if one.folder:
+            folders.setdefault(one.suite, set()).add(one.folder)
+
+    def apart(one: _Either) -> _Either:
+        if one.folder and len(folders[one.suite]) > 1:
+            return changed(one, suite=f"{one.suite} in {one.folder}")
+        return one
+
+    return apart
 
 
 def _unusual(results: Sequence[TaskResult]) -> tuple[Problem, ...]:

@@ -24,9 +24,12 @@ def only(report: Report, suite: str) -> Report:
     name = suite
     if suite not in known:
         try:
-            name = task_suites.named(suite).name
+            found = task_suites.named(suite)
         except CudaMasterError:
             name = ""
+        else:
+            there_too = f"{found.name} in {found.folder}"  # where suites of several folders have its name
+            name = there_too if there_too in known else found.name
         if name not in known:
             every = f"There are results of {', '.join(known)}." if known else "No result is of a known suite."
             raise UsageError(f"There is no result of a suite {suite!r}.", nearest(suite, known, every))

@@ -54,7 +54,9 @@ def _measured(setting: Sequence[Group]) -> str:
 
 
 def _of(number: int, group: Group) -> str:
-    return f"{number} of {group.tasks} {_kind(group)} task{'' if group.tasks == 1 else 's'}"
+    tasks = f"task{'' if group.tasks == 1 else 's'}"
+    words = f"{tasks} of the suite {group.suite}" if group.suite else f"{_kind(group)} {tasks}"
+    return f"{number} of {group.tasks} {words}"
 
 
 def _kind(group: Group) -> str:

@@ -92,10 +92,10 @@ def render(
     )
 
 
-def skeleton(card: TaskCard, precision: Precision) -> str:
+def skeleton(card: TaskCard, precision: Precision, named: str = "") -> str:
     """A candidate to start from: it has the wrapper, and one thread for each element of the first output.
 
-    It builds, and its result is wrong.
+    It builds, and its result is wrong. It says how to try it, on the task as it is `named`, by default by its name.
     """
     result = next(p for p in card.parameters if p.role in ("output", "inout"))
     length = str(result.length)
@@ -108,6 +108,7 @@ def skeleton(card: TaskCard, precision: Precision) -> str:
     to_kernel = [p for p in card.parameters if p.type != STREAM]
     return _template("skeleton.cu.j2").render(
         card=card,
+        named=shlex.quote(named or card.name),
         precision=precision.value,
         width=max(len(name) for name in (*passed, *card.unpassed)),
         kernel=f"{card.wrapper(precision)}_kernel",

@@ -3,7 +3,7 @@
 MSKernelBench is one, and so are hgemm and hgemm_open. Every folder of a user's own tasks is one, named by suite.yaml in
 it:
 
-    name: mine
+    name: solver
     title: Kernels of our solver      # optional: in one line
     tasks: [norm_*, scan]             # optional: which of tasks/*.yaml; all of them without it
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -97,6 +98,23 @@ def named(suite: str) -> TaskSuite:
             raise UsageError(f"Unknown suite {suite!r}.", nearest(suite, known, all_names))
     folder = resources.task_folder(suite)
     return _shipped()[0] if folder.resolve() == resources.bench().resolve() else of_folder(folder)
+
+
+def other_with(suite: str, folder: Path) -> str | None:
+    """What else than `folder` has the name of a suite, in words; None where the name is free.
+
+    These are the shipped suites, the user's data folder, and the user's own folders, as far as they can be used.
+    """
+    name, own = suite.lower(), resources.user_tasks()
+    if name in (each.lower() for each in _SHIPPED):
+        return "a suite that comes with CUDAMaster"
+    if name == _USERS and folder.resolve() != own.resolve():
+        return f"your own tasks, in {own}"
+    for each in resources.task_folders():
+        with suppress(CardError):  # it has no name, which is said where it is used
+            if each.resolve() != folder.resolve() and of_folder(each).name.lower() == name:
+                return f"the suite in {each}"
+    return None
 
 
 def of_folder(folder: Path) -> TaskSuite:

@@ -40,6 +40,17 @@ def test_good_cards_say_what_they_have() -> None:
     assert last == "3 cards: all right."
 
 
+def test_a_folder_is_known_by_what_it_holds(tmp_path: Path) -> None:
+    """The user's own is called tasks, as the part of a folder is that has the cards, and may hold further folders."""
+    own = tmp_path / "tasks"
+    shutil.copytree(EXAMPLE, own)
+    (own / "suite.yaml").write_text("name: mine\n")
+    shutil.copytree(EXAMPLE, own / "inner")
+    for given, count in ((own / "tasks", "1 card"), (own, "2 cards")):
+        done = check(str(given))
+        assert (done.exit_code, done.output.splitlines()[-1]) == (0, f"{count}: all right."), done.output
+
+
 @pytest.mark.parametrize(
     ("file", "before", "after", "where", "what", "fix"),
     [

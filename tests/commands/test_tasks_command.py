@@ -46,3 +46,17 @@ def test_tasks_for_people_and_programs() -> None:
 def test_sizes_of_a_card_are_exact() -> None:
     """A size of seven digits is not rounded to six: it is what a kernel has to work for."""
     assert " 1048576 " in CliRunner().invoke(main, ["tasks", "dot_product"]).stdout
+
+
+def test_a_task_by_its_path_in_one_precision(tmp_path: Path) -> None:
+    """What is printed to go on with names the card that was given, in the precision that it has."""
+    mine = tmp_path / "solver"
+    shutil.copytree(Path(__file__).parents[2] / "examples" / "axpby", mine)
+    card = mine / "tasks" / "axpby.yaml"
+    card.write_text(card.read_text() + "precisions: [bf16]\n")
+    skeleton = CliRunner().invoke(main, ["tasks", str(card), "--skeleton"]).stdout
+    assert f"cudamaster evaluate {card} THIS_FILE --precision bf16\n" in skeleton
+    shown = " ".join(CliRunner().invoke(main, ["tasks", str(card)]).stdout.split())
+    assert "the least that a call has to. Operations" in shown
+    listed = CliRunner().invoke(main, ["tasks", "--suite", str(mine)]).stdout
+    assert listed.endswith("optimize NAME\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from made_up import result
 
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
-from cudamaster.report import headline, one_suite, page, settings, tables
+from cudamaster.report import export, headline, loading, one_suite, page, settings, tables
 from cudamaster.report.data import Report
 from cudamaster.report.numbers import groups
 from cudamaster.tasks import cards
@@ -52,8 +53,9 @@ def test_each_suite_has_tables_and_a_sentence() -> None:
         for ending in ("H200", "H200, hgemm", "H200, hgemm_open", "H200, mine"):
             assert any(table.title.endswith(ending) for table in found)
     said = " ".join(headline.headline(whole))
-    for suite in ("1 hgemm task ", "1 hgemm_open task ", "1 mine task ", "1 BF16 task "):
-        assert f"of {suite}" in said
+    for suite in SUITES[1:]:
+        assert f"of 1 task of the suite {suite} " in said
+    assert "of 1 BF16 task " in said
 
 
 def test_the_page_has_all(tmp_path: Path) -> None:
@@ -70,3 +72,21 @@ def test_a_report_on_one_of_them() -> None:
     with pytest.raises(UsageError) as refused:
         one_suite.only(made(), "other")
     assert "MSKernelBench, hgemm, hgemm_open, mine" in refused.value.fix
+
+
+def test_two_folders_whose_suites_have_one_name_are_apart(tmp_path: Path) -> None:
+    """As any two suites are; each is found by its folder, or by what it is called then."""
+    mine = made().results[-1]
+    others = [replace(mine, suite="mine", folder=f"{tmp_path}/{name}") for name in ("one", "two")]
+    for results, suites in ((others, [f"mine in {tmp_path}/one", f"mine in {tmp_path}/two"]), (others[:1], ["mine"])):
+        file = tmp_path / "report.json"
+        file.write_text(json.dumps(export.as_json(replace(made(), results=tuple(results)))))
+        loaded = loading.load([file])
+        assert [(group.suite, group.tasks, len(group.missing)) for group in groups(loaded)] == [
+            (suite, 1, 0) for suite in suites
+        ]
+        (tmp_path / "one" / "tasks").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "one" / "suite.yaml").write_text("name: mine\n")
+        for given in (str(tmp_path / "one"), suites[0]):
+            (found,) = one_suite.only(loaded, given).results
+            assert found.folder == f"{tmp_path}/one"
