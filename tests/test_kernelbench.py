@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +14,7 @@ from plain_device import PlainCpuDevice
 
 from cudamaster.build import eager
 from cudamaster.cli import main
+from cudamaster.core import resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.kernelbench import folders, problem, writing
@@ -99,6 +102,26 @@ def test_faults_are_named_and_what_makes_no_task_is_refused(tmp_path: Path) -> N
     reasons = [one["reason"] for one in told["left_out"]]  # type: ignore[attr-defined]
     assert "another result each time" in reasons[0]
     assert "changes one of its inputs" in reasons[1]
+
+
+def test_operators_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PyTorch has a kernel for on a GPU is one operator; of a table only what is looked up is read."""
+    monkeypatch.syspath_prepend(str(resources.bench() / "pytorch"))
+    torch, counting = (importlib.import_module(name) for name in ("torch", "counting"))
+
+    def counted(model: Any, *shapes: tuple[int, ...], **more: Any) -> Any:
+        return counting.counted(model, [torch.empty(shape, device="meta", **more) for shape in shapes])
+
+    steps, batch, width = 300, 4, 64
+    recurrent = counted(torch.nn.LSTM(width, width, device="meta"), (steps, batch, width))
+    (lstm,) = (one for one in recurrent.operators if one.products)
+    assert (lstm.name, lstm.operations) == ("lstm", steps * batch * 2 * (2 * width) * (4 * width))
+    assert not recurrent.unknown
+    assert {"addmm", "tanh"} < set(recurrent.names)  # by which is told what rounding may do
+    lookup = counted(torch.nn.Embedding(10**6, 128, device="meta"), (64,), dtype=torch.int64)
+    assert [(one.read, one.written) for one in lookup.operators] == [(64 * 128 * 4 + 64 * 8, 64 * 128 * 4)]
+    monkeypatch.setattr(counting, "_WHOLE", ())
+    assert "lstm falls apart" in counted(torch.nn.LSTM(8, 8, device="meta"), (99, 1, 8)).unknown
 
 
 def test_from_a_problem_to_verdicts(tmp_path: Path) -> None:

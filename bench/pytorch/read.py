@@ -80,7 +80,7 @@ class Reading:
             "unused": sorted(unused),
             "faults": faults,
             "operations": count.operations,
-            "operators": [operator.name for operator in count.operators],
+            "operators": count.names,
         }
 
     def _input(self, k: int, names: Mapping[Position, str]) -> dict[str, Any]:
