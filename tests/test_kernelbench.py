@@ -43,9 +43,10 @@ class Model(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.full((4,), 1e-4))
         self.norm = nn.BatchNorm1d(4)
+        self.tiny = nn.Parameter(torch.rand(4))
 
     def forward(self, x, ignored, mask):
-        return self.norm(x) * self.scale, torch.ones_like(x), x.masked_fill(mask > 0, 0.0)
+        return self.norm(x) * self.scale, torch.ones_like(x), x.masked_fill(mask > 0, 0.0) + self.tiny * 1e-9
 
 def get_inputs():
     return [torch.rand(6, 4), torch.randn(6, 4), torch.tril(torch.ones(6, 4))]
@@ -90,10 +91,13 @@ def test_faults_are_named_and_what_makes_no_task_is_refused(tmp_path: Path) -> N
     assert any(kind == "near zero" and words.startswith("all elements of output 0") for kind, words in kinds)
     assert any(kind == "independent output" and "output 0 does not depend on the input mask" in words
                for kind, words in kinds)  # fmt: skip
+    assert [words.split(" by ")[0] for kind, words in kinds if kind == "hardly depends"] == [
+        "no output depends on tiny"
+    ]  # fmt: skip
     # The state that training mode only writes is left out.
     card = cards.load(faulty["card"])
     assert [p.name for p in card.parameters] == [
-        "x", "ignored", "mask", "scale", "norm_weight", "norm_bias", "out0", "out1", "out2", "x_dim0",
+        "x", "ignored", "mask", "scale", "tiny", "norm_weight", "norm_bias", "out0", "out1", "out2", "x_dim0",
         "ignored_dim1",
     ]  # fmt: skip
     # Three sizes are one where they have to be equal; a name that C has for itself is another.
