@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +14,7 @@ from plain_device import PlainCpuDevice
 
 from cudamaster.build import eager
 from cudamaster.cli import main
+from cudamaster.core import resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.kernelbench import folders, problem, writing
@@ -40,9 +43,10 @@ class Model(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.full((4,), 1e-4))
         self.norm = nn.BatchNorm1d(4)
+        self.tiny = nn.Parameter(torch.rand(4))
 
     def forward(self, x, ignored, mask):
-        return self.norm(x) * self.scale, torch.ones_like(x), x.masked_fill(mask > 0, 0.0)
+        return self.norm(x) * self.scale, torch.ones_like(x), x.masked_fill(mask > 0, 0.0) + self.tiny * 1e-9
 
 def get_inputs():
     return [torch.rand(6, 4), torch.randn(6, 4), torch.tril(torch.ones(6, 4))]
@@ -91,10 +95,13 @@ def test_faults_are_named_and_what_makes_no_task_is_refused(tmp_path: Path) -> N
     assert any(kind == "near zero" and words.startswith("all elements of output 0") for kind, words in kinds)
     assert any(kind == "independent output" and "output 0 does not depend on the input mask" in words
                for kind, words in kinds)  # fmt: skip
+    assert [words.split(" by ")[0] for kind, words in kinds if kind == "hardly depends"] == [
+        "no output depends on tiny"
+    ]  # fmt: skip
     # The state that training mode only writes is left out.
     card = cards.load(faulty["card"])
     assert [p.name for p in card.parameters] == [
-        "x", "ignored", "mask", "scale", "norm_weight", "norm_bias", "out0", "out1", "out2", "x_dim0",
+        "x", "ignored", "mask", "scale", "tiny", "norm_weight", "norm_bias", "out0", "out1", "out2", "x_dim0",
         "ignored_dim1",
     ]  # fmt: skip
     # Three sizes are one where they have to be equal; a name that C has for itself is another.
@@ -105,6 +112,26 @@ def test_faults_are_named_and_what_makes_no_task_is_refused(tmp_path: Path) -> N
     assert "changes one of its inputs" in reasons[1]
     assert "the shape of an output depends on the values of the inputs" in reasons[2]
     assert "NameError in line 7: name 'm' is not defined" in reasons[3]
+
+
+def test_operators_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PyTorch has a kernel for on a GPU is one operator; of a table only what is looked up is read."""
+    monkeypatch.syspath_prepend(str(resources.bench() / "pytorch"))
+    torch, counting = (importlib.import_module(name) for name in ("torch", "counting"))
+
+    def counted(model: Any, *shapes: tuple[int, ...], **more: Any) -> Any:
+        return counting.counted(model, [torch.empty(shape, device="meta", **more) for shape in shapes])
+
+    steps, batch, width = 300, 4, 64
+    recurrent = counted(torch.nn.LSTM(width, width, device="meta"), (steps, batch, width))
+    (lstm,) = (one for one in recurrent.operators if one.products)
+    assert (lstm.name, lstm.operations) == ("lstm", steps * batch * 2 * (2 * width) * (4 * width))
+    assert not recurrent.unknown
+    assert {"addmm", "tanh"} < set(recurrent.names)  # by which is told what rounding may do
+    lookup = counted(torch.nn.Embedding(10**6, 128, device="meta"), (64,), dtype=torch.int64)
+    assert [(one.read, one.written) for one in lookup.operators] == [(64 * 128 * 4 + 64 * 8, 64 * 128 * 4)]
+    monkeypatch.setattr(counting, "_WHOLE", ())
+    assert "lstm falls apart" in counted(torch.nn.LSTM(8, 8, device="meta"), (99, 1, 8)).unknown
 
 
 def test_from_a_problem_to_verdicts(tmp_path: Path) -> None:

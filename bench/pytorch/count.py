@@ -36,7 +36,7 @@ def main() -> None:
     Path(result).write_text(json.dumps(told), encoding="utf-8")
 
 
-def _operators(wiring: dict[str, object], sizes: dict[str, float], device: str) -> list[dict[str, object]]:
+def _operators(wiring: dict[str, object], sizes: dict[str, float], device: str) -> list[dict[str, object]] | str:
     wired = Wired({**wiring, "device": device})
     wired.sizes = sizes
     wired.take({
@@ -44,7 +44,8 @@ def _operators(wiring: dict[str, object], sizes: dict[str, float], device: str) 
         for each in wired.buffers
         if not each["output"]
     })  # fmt: skip
-    return [vars(each) for each in counted(wired.model, wired.inputs).operators]
+    found = counted(wired.model, wired.inputs)
+    return found.unknown or [vars(each) for each in found.operators]
 
 
 if __name__ == "__main__":

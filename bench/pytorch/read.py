@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from alike import alike, redrawn
 from counting import counted
 from problem import SEED, Problem, c_names, outputs_of
 
@@ -95,7 +96,7 @@ class Reading:
             "unused": sorted(unused),
             "faults": faults,
             "operations": count.operations,
-            "operators": [operator.name for operator in count.operators],
+            "operators": count.names,
         }
 
     def _input(self, k: int, names: Mapping[Position, str]) -> dict[str, Any]:
@@ -291,6 +292,9 @@ class Reading:
             else:
                 for n in sorted(still):
                     fault("independent output", f"output {n} does not depend on the input {self.names[k]}")
+                for n in sorted(set(range(len(usual))) - still):
+                    if all(alike(one[n], usual[n]) for one in changed):
+                        fault("hardly depends", _hardly(n, f"the input {self.names[k]}"))
         for n, out in enumerate(usual):
             values = out.double()
             spread = (values.max() - values.min()).item() if values.numel() else 0.0
@@ -315,12 +319,17 @@ class Reading:
                     f"{zeros:.0%} of the input {self.names[k]} are exact zeros, and the judge draws inputs without "
                     "structure",
                 )
-        return self._without_effect(inputs, usual), faults
+        idle, weak = self._without_effect(inputs, usual)
+        for path in weak:
+            fault("hardly depends", _hardly(None, path))
+        return idle, faults
 
-    def _without_effect(self, inputs: list[Any], usual: list[torch.Tensor]) -> set[str]:
-        """Parts of the state that are no floating-point numbers, or that no output depends on."""
+    def _without_effect(self, inputs: list[Any], usual: list[torch.Tensor]) -> tuple[set[str], list[str]]:
+        """Parts of the state that are no floating-point numbers, or that no output depends on; and those whose effect
+        is below what the judge allows."""
         state = [*self.problem.model.named_parameters(), *self.problem.model.named_buffers()]
         idle = {path for path, tensor in state if not tensor.is_floating_point()}
+        weak: list[str] = []
         looked_at = [path for path, tensor in state if tensor.is_floating_point()]
         for path in looked_at if len(looked_at) <= _MOST_CHECKED else ():
 
@@ -328,9 +337,15 @@ class Reading:
                 one = {**dict(model.named_parameters()), **dict(model.named_buffers())}[path]
                 one.data += 0.25 + torch.rand_like(one)
 
+            def redraw(model: torch.nn.Module, path: str = path) -> None:
+                one = {**dict(model.named_parameters()), **dict(model.named_buffers())}[path]
+                one.data = redrawn(one)
+
             if _same(usual, self._run(inputs, spoil)):
                 idle.add(path)
-        return idle
+            elif all(map(alike, self._run(inputs, redraw), usual)):
+                weak.append(path)
+        return idle, weak
 
     def _run(
         self, inputs: list[Any], change: Callable[[torch.nn.Module], None] = lambda model: None
@@ -339,6 +354,11 @@ class Reading:
         with torch.no_grad():
             change(model)
             return [each.clone() for each in outputs_of(model(*inputs))]
+
+
+def _hardly(output: int | None, what: str) -> str:
+    which = "no output depends" if output is None else f"output {output} does not depend"
+    return f"{which} on {what} by more than the judge allows an error: a kernel without it may pass"
 
 
 def _same(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:

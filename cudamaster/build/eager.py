@@ -23,6 +23,8 @@ from cudamaster.devices.process import run_limited
 from cudamaster.tasks.cards import TaskCard
 
 PYTHON = "CUDAMASTER_PYTHON"
+# What cuDNN computes in TF32 in place of FP32, by PyTorch's default. Products of matrices are not among it.
+TF32 = frozenset({"convolution", "lstm", "gru", "rnn_tanh", "rnn_relu"})
 _LIMIT_S = 120.0  # importing PyTorch from a cold disk
 _PROBE = "import json, sys, torch; print(json.dumps([torch.__version__, torch.version.cuda, sys.path[1:]]))"
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cudamaster.build.eager import TF32
 from cudamaster.core.errors import CardError
 from cudamaster.core.expressions import evaluate
 from cudamaster.core.values import Precision
@@ -19,7 +20,7 @@ _MOST_PARAMETERS = 60
 _SMALL_WORK = 2e5  # operations of a verification case, if the sizes that vary allow that few
 _SPREAD = 0.1  # of parameters that the module makes all alike, such as a weight of ones, relative to 1 or to their size
 # What eager PyTorch may be off by, of an output's scale. It multiplies in TF32, ten bits of each factor, where cuDNN
-# convolves, and rounds the result of each operator to the element type.
+# convolves or runs a recurrent net, and rounds the result of each operator to the element type.
 _TF32_SOUND = 2e-3
 _ROUNDED_SOUND = {Precision.BF16: 2e-2, Precision.FP16: 4e-3}
 _SHAPES = ((1, 1, 1, 1), (2, 3, 5, 4), (3, 7, 2, 9), (5, 17, 33, 8))  # verification sizes, above the least
@@ -98,7 +99,7 @@ def _sound(operators: Sequence[str], precision: Precision) -> float | None:
     """What the baseline may be off by, None for what is usual."""
     if len(operators) > 1 and precision in _ROUNDED_SOUND:
         return _ROUNDED_SOUND[precision]
-    return _TF32_SOUND if "convolution" in operators and precision is Precision.FP32 else None
+    return _TF32_SOUND if not TF32.isdisjoint(operators) and precision is Precision.FP32 else None
 
 
 def _element(problem: Problem) -> str:

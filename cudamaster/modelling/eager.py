@@ -2,7 +2,8 @@
 
 The module's operators are counted without a device (bench/pytorch/count.py). Each is one kernel that moves its tensors
 once and computes at the peak of the unit that PyTorch uses by default; the host needs what dispatching takes and a
-launch. Nothing was fitted, so nothing is said of the error. Peaks are never reached: the times are in PyTorch's favour.
+launch. Nothing was fitted, so nothing is said of the error. Peaks are hardly reached, so most real times are longer,
+for a recurrent net, whose steps wait for each other, many times (docs/kernelbench.md).
 """
 
 from __future__ import annotations
@@ -68,6 +69,6 @@ def device_us(operator: Operator, precision: Precision, gpu: Gpu) -> float:
         matrix = figures.warpgroup_operations or figures.matrix_operations
         if precision is not Precision.FP32:
             per_clock = matrix
-        elif operator.name == "convolution":  # in TF32, by PyTorch's default; products of matrices are not
+        elif operator.name in eager.TF32:
             per_clock = matrix / 2
     return max(moving * 1e6, operator.operations / (per_clock * figures.sms * figures.clock_mhz))
