@@ -107,7 +107,9 @@ def check_defined(code: str, signature: Signature) -> Refusal | None:
         line = parsed.line(definitions[1]) if definitions else None
         return Refusal("source", f"the wrapper {signature.wrapper} {what}", line, f"Define {signature} once.")
     if not declared:
-        return _refuse(parsed, definitions[0], f"{signature.wrapper} lacks extern C linkage", f"Write {signature}.")
+        return _refuse(
+            parsed, definitions[0], f"{signature.wrapper} lacks extern C linkage at file scope", f"Write {signature}."
+        )
     return _check_wrapper(parsed, definitions[0], signature)
 
 
