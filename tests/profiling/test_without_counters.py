@@ -188,6 +188,7 @@ def test_the_profiler_falls_back_on_a_gpu_alone(
     device = Machine(emulated)
     worker = tmp_path / "run"
     builder = SimpleNamespace(
+        stands_for_eager=lambda _: False,
         built=lambda _: Build(None, "built", "", worker),
         judge=lambda: Path("judge"),
         baseline_worker=lambda: Path("base"),
@@ -235,7 +236,10 @@ def test_usages_are_of_the_gpus_code_by_plain_name(capability: str | None) -> No
     device = Machine(emulated=False)
     figures = {} if capability is None else {"compute capability": capability}
     device.hardware = lambda: Hardware("a GPU", figures, emulated=False)  # type: ignore[method-assign]
-    builder = SimpleNamespace(built=lambda _: Build(None, "built", "", Path("run"), record={"compile log": log}))
+    builder = SimpleNamespace(
+        stands_for_eager=lambda _: False,
+        built=lambda _: Build(None, "built", "", Path("run"), record={"compile log": log}),
+    )
     found = Profiler(builder, device).usages(SimpleNamespace(id="c0ffee"))  # type: ignore[arg-type]
     told = {name: (usage.spill_store_bytes, usage.spill_load_bytes) for name, usage in found.items()}
     assert told == ({} if capability is None else {"sum_kernel_optimized": (64, 8)})
@@ -254,7 +258,7 @@ def test_where_no_launch_is_known_the_build_s_kernels_are_told() -> None:
 def test_nothing_is_asked_where_no_profile_is_wanted() -> None:
     """The paper's third configuration: the Planner reads why there is no profile, and nothing is run."""
     device = Machine(emulated=False)
-    where = Profiler(SimpleNamespace(), device)  # type: ignore[arg-type]
+    where = Profiler(SimpleNamespace(stands_for_eager=lambda _: False), device)  # type: ignore[arg-type]
     told = where.findings(SimpleNamespace(id="c0ffee"), VERDICT, load(), ProfileMode.NONE)  # type: ignore[arg-type]
     assert told == Findings("c0ffee", "none was asked for.")
     assert device.asked == []
@@ -271,6 +275,7 @@ def test_a_case_without_its_profile_is_named() -> None:
             return ncu.parse(text, candidate="c0ffee", case="N=16", metrics=metrics)
 
     builder = SimpleNamespace(
+        stands_for_eager=lambda _: False,
         built=lambda _: Build(None, "built", "", Path("run")),
         judge=lambda: Path("judge"),
         baseline_worker=lambda: Path("base"),
