@@ -191,7 +191,7 @@ def test_the_profiler_falls_back_on_a_gpu_alone(
         stands_for_eager=lambda _: False,
         built=lambda _: Build(None, "built", "", worker),
         judge=lambda: Path("judge"),
-        baseline_worker=lambda: Path("base"),
+        baseline_command=lambda: ("base",),
         using=lambda _: nullcontext(),
     )
     where = Profiler(builder, device)  # type: ignore[arg-type]
@@ -278,7 +278,7 @@ def test_a_case_without_its_profile_is_named() -> None:
         stands_for_eager=lambda _: False,
         built=lambda _: Build(None, "built", "", Path("run")),
         judge=lambda: Path("judge"),
-        baseline_worker=lambda: Path("base"),
+        baseline_command=lambda: ("base",),
         using=lambda _: nullcontext(),
     )
     verdict = replace(VERDICT, cases=(replace(CASE, label="N=16", weight=2.0), CASE))
