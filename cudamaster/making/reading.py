@@ -6,6 +6,7 @@ not opened: what they define stays a name.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from cudamaster.guards.source import aliases_of, type_of
 from cudamaster.guards.storage import declarators, is_function
 from cudamaster.making.flattening import Flat
 
-# Types of a card by the type in C; `stream` is a cudaStream_t.
+# Types of a card by the type in C, as `canonical_type` spells it; `stream` is a cudaStream_t.
 TYPES = {
     "float": "float",
     "__half": "half",
@@ -31,11 +32,13 @@ TYPES = {
     "double": "double",
     "int": "int",
     "unsigned int": "unsigned int",
-    "long long": "long long",
+    "long": "long long",
     "unsigned long": "size_t",
     "unsigned char": "unsigned char",
     "bool": "bool",
 }
+_SPELLED = {"long": "long long", "unsigned long": "size_t"}  # as people write them
+_ELEMENT_OF = {"half": "__half"}
 _LAUNCHERS = frozenset({"cudaLaunchKernel", "cudaLaunchKernelEx", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"})
 _FROM_HOST = ("cudaMemcpyHostToDevice", "cudaMemcpyDeviceToHost")
 _ADAPTER = "Add a plain function beside it that calls it, and name that one with --wrapper"
@@ -75,6 +78,7 @@ class Passed:
     def c_type(self) -> str:
         """Its type in C."""
         kind = next((c for c, card in TYPES.items() if card == self.type), "cudaStream_t")
+        kind = _SPELLED.get(kind, kind)
         return f"{'const ' if self.const else ''}{kind}{'*' if self.pointer else ''}"
 
 
@@ -330,10 +334,24 @@ def _passed(source: Source, node: Node, at: int) -> Passed:
         return Passed(name, "stream")
     parts = canonical_type(kind, aliases_of(source.parsed.root))
     if parts is None or parts[0] not in TYPES:
-        known = ", ".join(dict.fromkeys([*TYPES, "cudaStream_t"])).replace("unsigned long", "size_t")
-        fix = f"Take one of {known}, or a pointer to one; of a struct pass the members."
+        known = ", ".join([*(_SPELLED.get(each, each) for each in TYPES), "cudaStream_t"])
+        fix = _instead(kind) or f"Take one of {known}, or a pointer to one; of a struct pass the members."
         raise UsageError(f"{where}: {name} has the type {' '.join(kind.split())!r}, which no card can describe.", fix)
     if len(parts) > 2:
         raise UsageError(f"{where}: {name} is a pointer to pointers.", "Pass each array as a parameter of its own.")
     const = "const" in kind.split("*")[0].split()
     return Passed(name, TYPES[parts[0]], pointer=len(parts) == 2, const=len(parts) == 2 and const)
+
+
+def _instead(kind: str) -> str:
+    """What to pass in place of a pointer to small signed numbers or to CUDA's vectors; empty for other types."""
+    words = [word for word in re.findall(r"\w+", kind) if not word.startswith("__restrict")]
+    base = " ".join(word for word in words if word not in ("const", "std", "restrict"))
+    vector = re.fullmatch(r"(float|double|int|half|__half|__nv_bfloat16)[234]", base)
+    element = _ELEMENT_OF.get(vector[1], vector[1]) if vector else ""
+    if base in ("char", "signed char", "int8_t"):
+        element = "unsigned char"
+    if not element or "*" not in kind:
+        return ""
+    const = "const " if "const" in words else ""
+    return f"Pass a `{const}{element}*`, and cast it inside the function: `reinterpret_cast<{const}{base}*>(...)`."

@@ -83,6 +83,15 @@ def test_what_cannot_be_a_task_is_refused_with_the_line_and_the_reason(tmp_path:
         understood(read(tmp_path, text))
 
 
+def test_long_long_has_many_names(tmp_path: Path) -> None:
+    names = ["long long a", "const int64_t* b", "long* c", "int64_t d", "std::size_t e", "long unsigned f"]
+    source = read(
+        tmp_path, f"__global__ void k(long* c) {{ c[0] = 1; }}\nvoid f({', '.join(names)}) {{ k<<<1, 1>>>(c); }}"
+    )
+    passed = reading.parameters(source, reading.choose_wrapper(source, None))
+    assert [p.c_type for p in passed] == ["long long", "const long long*", "long long*", "long long", *2 * ["size_t"]]
+
+
 def test_a_macro_or_a_branch_that_is_not_taken_hides_nothing(tmp_path: Path) -> None:
     source = read(
         tmp_path,
