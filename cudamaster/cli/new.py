@@ -50,6 +50,8 @@ _OF_CASES: list[options.Decorator] = [
                  help="A size that is always a multiple of K."),
     click.option("--weight", metavar="EXPR", help="What a timed case counts.  [default: elements of all buffers]"),
     click.option("--operations", metavar="EXPR", help="Least operations.  [default: one for each output element]"),
+    click.option("--bytes-read", metavar="EXPR",
+                 help="Bytes that every kernel has to read.  [default: 0, as one may leave out a part]"),
 ]  # fmt: skip
 _OF_TASK: list[options.Decorator] = [
     click.option("--name", metavar="TASK", help="The task's name.  [default: by the function's]"),
@@ -156,6 +158,7 @@ def _wishes(given: Mapping[str, Any]) -> Wishes:
         multiples=wishes.whole_numbers("--multiple", given["multiples"]),
         weight=given["weight"],
         operations=given["operations"],
+        bytes_read=given["bytes_read"],
         precision=Precision(given["precision"]) if given["precision"] else None,
     )
 

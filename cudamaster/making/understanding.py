@@ -84,6 +84,7 @@ class Understood:
     check_cases: tuple[wishes.Case, ...]
     weight: str
     operations: str
+    bytes_read: str
     assumed: tuple[str, ...]
     questions: tuple[Question, ...]
 
@@ -131,7 +132,8 @@ class _Understanding:
             check_cases=self.said.check_cases,
             weight=self.said.weight or wishes.total([(length, "1") for length in lengths]),
             operations=self.said.operations
-            or wishes.total([(str(row.length), "1") for row in rows if row.role in ("output", "inout")]),
+            or wishes.total([(str(row.length), "1") for row in rows if row.role == "output"]),
+            bytes_read=self.said.bytes_read or "0",
             assumed=tuple(f"{', '.join(names)}: {what}" for what, names in self.assumed.items()),
             questions=tuple(self.questions),
         )
