@@ -159,6 +159,21 @@ def test_a_question_has_a_guess_that_works(tmp_path: Path) -> None:
             understood(source, **wrong)
 
 
+def test_guesses_fit_the_kernel(tmp_path: Path) -> None:
+    """A square matrix of one size, bytes, a small epsilon; a function is found by the last part of its name."""
+    source = read(
+        tmp_path,
+        "namespace a { __global__ void k(const unsigned char* i, float* y, int w, float e) {\n"
+        "int r = blockIdx.x * blockDim.x + threadIdx.x; y[r * w + threadIdx.y] = i[r] + e; } }\n"
+        "void f(const unsigned char* i, float* y, int side, float eps) { a::k<<<1, 1>>>(i, y, side, eps); }\n",
+    )
+    task = understood(source)
+    assert [question.example for question in task.questions] == [
+        "--range i=0:255", "--length y=side*side", "--range eps=1e-6:1e-4", "--case side=1024",
+    ]  # fmt: skip
+    assert task.rows[1].role == "output"
+
+
 def test_the_baseline_is_one_text_of_what_the_wrapper_needs(tmp_path: Path) -> None:
     """Headers once and in place, `extern "C"`, nothing of main's; lines know the file that they are of."""
     (tmp_path / "sub").mkdir()
