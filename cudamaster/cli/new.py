@@ -12,8 +12,8 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.output import console, ourselves, print_json, print_to_copy, table, working
-from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Precision
+from cudamaster.core.errors import CudaMasterError, UsageError
+from cudamaster.core.values import Precision, Verdict
 
 if TYPE_CHECKING:
     from cudamaster.devices.protocol import Device
@@ -65,6 +65,8 @@ _OF_TASK: list[options.Decorator] = [
     options.as_json,
 ]  # fmt: skip
 
+_AGAIN = "The task is written: correct its files, or run this command again with other options and --force."
+
 
 @dataclass(frozen=True)
 class _Made:
@@ -101,23 +103,35 @@ def new(file: Path, as_json: bool, check: bool, device: str, **given: Any) -> No
             click.echo(error.adapter)
         raise
     name = made.written.card.name if made.default_folder else str(made.written.files[0])
-    right = None
-    if check:
-        from cudamaster.workbench.evaluation import Workbench
-
-        bench = Workbench(made.written.card, made.understood.precision, chosen)
-        with working(f"building and checking the baseline on the {chosen.name} device", hidden=as_json):
-            right = bench.evaluate(bench.baseline, check_only=True)
+    if not as_json:
+        _show(made)
+    right = _checked(made, chosen, hidden=as_json) if check else None
     if as_json:
         print_json(
             {**_fields(made), "check": None if right is None else {"status": right.status, "detail": right.detail}}
         )
     else:
-        _show(made)
         if right is not None:
             click.echo(f"Checked on the {chosen.name} device: {right.status}: {right.detail}")
-        _say_next(made, name)
+        if right is None or right.correct:
+            _say_next(made, name)
+        else:
+            click.echo(_AGAIN)
     click.get_current_context().exit(0 if right is None or right.correct else 1)
+
+
+def _checked(made: _Made, device: Device, *, hidden: bool) -> Verdict:
+    """The baseline's own verdict. What the judge raises says that the files are written."""
+    from cudamaster.workbench.evaluation import Workbench
+
+    bench = Workbench(made.written.card, made.understood.precision, device)
+    try:
+        with working(f"building and checking the baseline on the {device.name} device", hidden=hidden):
+            return bench.evaluate(bench.baseline, check_only=True)
+    except CudaMasterError as error:
+        error.fix = f"{error.fix} {_AGAIN}"
+        error.args = (f"{error.reason} {error.fix}",)
+        raise
 
 
 def _make(file: Path, given: Mapping[str, Any], device: Device, *, asks: bool) -> _Made:
