@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import click
 from cudamaster.cli import options
 from cudamaster.cli.output import console, ourselves, print_json, print_to_copy, table, working
 from cudamaster.core.errors import CudaMasterError, UsageError
-from cudamaster.core.values import Precision, Verdict
+from cudamaster.core.values import Precision, Role, Verdict
 
 if TYPE_CHECKING:
     from cudamaster.devices.protocol import Device
@@ -93,15 +94,9 @@ def new(file: Path, as_json: bool, check: bool, device: str, **given: Any) -> No
     terminal; else the missing options are named.
     """
     from cudamaster.devices.choose import choose
-    from cudamaster.making.reading import NoWrapper
 
     chosen = choose(device)
-    try:
-        made = _make(file, given, chosen, asks=not as_json and sys.stdin is not None and sys.stdin.isatty())
-    except NoWrapper as error:
-        if not as_json:
-            click.echo(error.adapter)
-        raise
+    made = _make(file, given, chosen, as_json=as_json)
     name = made.written.card.name if made.default_folder else str(made.written.files[0])
     if not as_json:
         _show(made)
@@ -134,18 +129,25 @@ def _checked(made: _Made, device: Device, *, hidden: bool) -> Verdict:
         raise
 
 
-def _make(file: Path, given: Mapping[str, Any], device: Device, *, asks: bool) -> _Made:
+def _make(file: Path, given: Mapping[str, Any], device: Device, *, as_json: bool) -> _Made:
     """Read the file, understand it, ask or name what is missing, and write the task."""
     from cudamaster.making import baseline, flattening, reading, task_files
+    from cudamaster.making.adapter import adapter
     from cudamaster.making.card_text import About
 
     flat = flattening.flatten(file, given["folders"])
     source = reading.read(flat, device.preprocessor().compiler)
-    wrapper = reading.choose_wrapper(source, given["wrapper"])
+    try:
+        wrapper = reading.choose_wrapper(source, given["wrapper"])
+    except reading.NoWrapper as error:
+        if not as_json:
+            click.echo(adapter(source, error.kernel))
+        raise
     passed = reading.parameters(source, wrapper)
     said = _wishes(given)
     assembled = baseline.assemble(source, wrapper)
     baseline.must_pass_guard(assembled, wrapper, passed, device)
+    asks = not as_json and sys.stdin is not None and sys.stdin.isatty()
     understood = _answered(source, wrapper, passed, said, asks=asks)
     if understood.questions:
         raise _missing(file, understood.questions)
@@ -273,4 +275,14 @@ def _say_next(made: _Made, name: str) -> None:
         click.echo(f"First write {reference[0]}: until then nothing can be judged.")
     click.echo(f"Next: {ourselves('baselines', name)}")
     click.echo(f"      {ourselves('evaluate', name, 'FASTER.cu')}  (defines {made.understood.wrapper}_optimized)")
-    click.echo(f"      {ourselves('optimize', name, '-R', '3')}")
+    click.echo(f"      {ourselves('optimize', name, '-R', '3', *_model())}")
+
+
+def _model() -> list[str]:
+    """--model with an example, where none is configured: there are no kernels yet to try without one."""
+    from cudamaster.cli import commands, configured
+    from cudamaster.models import choose as models
+
+    named = any(os.environ.get(name) for name in (models.MODEL, models.variable_of(Role.CODER)))
+    of_files = configured.or_nothing("optimize", *commands())
+    return [] if named or of_files.get("model") else ["--model", "openai/o4-mini"]

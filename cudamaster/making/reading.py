@@ -214,42 +214,24 @@ def choose_wrapper(source: Source, name: str | None) -> Function:
         raise UsageError(f"{file} has {len(free)} functions that launch kernels: {', '.join(names)}.",
                          f"Say which one is meant: --wrapper {names[0]}.")  # fmt: skip
     if kernels := [function for function in source.functions if function.kind == "kernel"]:
-        raise NoWrapper(file, kernels[0], _adapter(source, kernels[0]))
+        raise NoWrapper(file, kernels[0])
     raise UsageError(
         f"There is no kernel in {file}.", "Give a file with a __global__ function, and one that launches it."
     )
 
 
 class NoWrapper(UsageError):
-    """A file with kernels alone; `adapter` is a function to paste that launches the first one."""
+    """A file with kernels alone; `kernel` is the first one, of which `making.adapter` makes a function to paste."""
 
-    def __init__(self, file: str, kernel: Function, adapter: str) -> None:
+    def __init__(self, file: str, kernel: Function) -> None:
         super().__init__(
             f"{file} has the kernel {kernel.name}, and no host function with pointers that launches it.",
             "Add one that says how many blocks and threads it takes, such as the one printed here.",
         )
-        self.adapter = adapter
+        self.kernel = kernel
 
     def __reduce__(self) -> tuple[type[UsageError], tuple[str, str]]:
         return UsageError, (self.reason, self.fix)
-
-
-def _adapter(source: Source, kernel: Function) -> str:
-    """A host function that launches a kernel with one thread for each of as many elements as its first int says."""
-    declared = _parameter_nodes(kernel)
-    parameters = ", ".join(" ".join(text_of(node).split()) for node in declared)
-    names = [found[0] if (found := next(declarators(node), None)) else "" for node in declared]
-    whole = [name for name, node in zip(names, declared, strict=True) if canonical_type(type_of(node)) == ("int",)]
-    count = whole[0] if whole else "/* elements */"
-    name = kernel.name.removesuffix("_kernel")
-    name = f"launch_{kernel.name}" if source.named(name) else name
-    return (
-        f"void {name}({parameters}) {{\n"
-        f"    int threads = 256;\n"
-        f"    int blocks = ({count} + threads - 1) / threads;\n"
-        f"    {kernel.name}<<<blocks, threads>>>({', '.join(names)});\n"
-        f"}}\n"
-    )
 
 
 def comment_on(source: Source, function: Function) -> str:
@@ -273,10 +255,11 @@ def _launching(source: Source) -> list[Function]:
 
 
 def _has_pointer(function: Function) -> bool:
-    return any("*" in text_of(node) or "[" in text_of(node) for node in _parameter_nodes(function))
+    return any("*" in text_of(node) or "[" in text_of(node) for node in parameter_nodes(function))
 
 
-def _parameter_nodes(function: Function) -> list[Node]:
+def parameter_nodes(function: Function) -> list[Node]:
+    """The parameters of a function as they are declared."""
     _, chain = next(declarators(function.node))
     declarator = next(part for part in chain if part.type == "function_declarator")
     listed = declarator.child_by_field_name("parameters")
@@ -310,7 +293,7 @@ def parameters(source: Source, wrapper: Function) -> tuple[Passed, ...]:
             f"{source.flat.place(copied.line)}: {name} copies between host and device.",
             "A task's pointers are device pointers: take out cudaMalloc, cudaMemcpy and cudaFree, and launch on them.",
         )
-    nodes = _parameter_nodes(wrapper)
+    nodes = parameter_nodes(wrapper)
     if not nodes:
         raise UsageError(f"{where}: {name} takes no parameters.", "Pass its buffers and sizes as parameters.")
     return tuple(_passed(source, node, at) for at, node in enumerate(nodes, 1))

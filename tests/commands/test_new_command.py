@@ -21,6 +21,7 @@ from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
 from cudamaster.devices.choose import choose
 from cudamaster.making import baseline, drawn_cases, flattening, reading, roles, task_files, understanding, wishes
+from cudamaster.making.adapter import adapter
 from cudamaster.tasks import cards, harness
 from cudamaster.tasks.harness import baseline_region
 
@@ -157,6 +158,17 @@ def test_a_question_has_a_guess_that_works(tmp_path: Path) -> None:
     for wrong in ({"outputs": ("i",)}, {"lengths": {"i": "a"}}, {"cases": ({"n": 64},)}, {"fixed": ("m",)}):
         with pytest.raises(UsageError):
             understood(source, **wrong)
+
+
+def test_the_function_to_paste_fits_the_kernel(tmp_path: Path) -> None:
+    """Two dimensions get a grid of two, and a template's types are replaced."""
+    body = "int c = blockIdx.x * 16 + threadIdx.x, r = blockIdx.y * 16 + threadIdx.y; y[r * w + c] = x[h];"
+    text = f"namespace a {{ template <class T, int B> __global__ void k(const T* x, T* y, int w, int h) {{ {body} }} }}"
+    source = read(tmp_path, text)
+    pasted = adapter(source, source.functions[0])
+    assert "void launch_k(const float* x, float* y, int w, int h) {\n    dim3 threads(16, 16);" in pasted
+    assert "a::k<float, /* B */><<<blocks, threads>>>(x, y, w, h);" in pasted
+    assert "k is a template" in pasted
 
 
 def test_guesses_fit_the_kernel(tmp_path: Path) -> None:
