@@ -97,6 +97,13 @@ def test_held_out_sizes_are_drawn_where_the_problem_allows_it(tmp_path: Path) ->
     assert "int" not in fixed.declaration(Precision.FP32)
 
 
+def test_an_input_that_indices_choose_from_need_not_be_read(tmp_path: Path) -> None:
+    row = tensor("row", ["x_dim0"], 0, 95, dtype="int64", whole=True)
+    assert written(tmp_path / "whole").floor.bytes_read != "0"
+    assert written(tmp_path / "rows", inputs=[*TOLD["inputs"], row]).floor.bytes_read == "0"
+    assert written(tmp_path / "best", operators=["argmax", "index_select"]).floor.bytes_read == "0"
+
+
 def test_agents_see_the_module_and_a_search_starts_from_the_skeleton(tmp_path: Path) -> None:
     card = written(tmp_path)
     assert "class Model(nn.Module):" in card.describe(Precision.FP32)

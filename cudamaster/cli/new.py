@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +13,8 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.output import console, ourselves, print_json, print_to_copy, table, working
-from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Precision
+from cudamaster.core.errors import CudaMasterError, UsageError
+from cudamaster.core.values import Precision, Role, Verdict
 
 if TYPE_CHECKING:
     from cudamaster.devices.protocol import Device
@@ -50,6 +51,8 @@ _OF_CASES: list[options.Decorator] = [
                  help="A size that is always a multiple of K."),
     click.option("--weight", metavar="EXPR", help="What a timed case counts.  [default: elements of all buffers]"),
     click.option("--operations", metavar="EXPR", help="Least operations.  [default: one for each output element]"),
+    click.option("--bytes-read", metavar="EXPR",
+                 help="Bytes that every kernel has to read.  [default: 0, as one may leave out a part]"),
 ]  # fmt: skip
 _OF_TASK: list[options.Decorator] = [
     click.option("--name", metavar="TASK", help="The task's name.  [default: by the function's]"),
@@ -62,6 +65,8 @@ _OF_TASK: list[options.Decorator] = [
     options.device,
     options.as_json,
 ]  # fmt: skip
+
+_AGAIN = "The task is written: correct its files, or run this command again with other options and --force."
 
 
 @dataclass(frozen=True)
@@ -89,49 +94,62 @@ def new(file: Path, as_json: bool, check: bool, device: str, **given: Any) -> No
     terminal; else the missing options are named.
     """
     from cudamaster.devices.choose import choose
-    from cudamaster.making.reading import NoWrapper
 
     chosen = choose(device)
-    try:
-        made = _make(file, given, chosen, asks=not as_json and sys.stdin is not None and sys.stdin.isatty())
-    except NoWrapper as error:
-        if not as_json:
-            click.echo(error.adapter)
-        raise
+    made = _make(file, given, chosen, as_json=as_json)
     name = made.written.card.name if made.default_folder else str(made.written.files[0])
-    right = None
-    if check:
-        from cudamaster.workbench.evaluation import Workbench
-
-        bench = Workbench(made.written.card, made.understood.precision, chosen)
-        with working(f"building and checking the baseline on the {chosen.name} device", hidden=as_json):
-            right = bench.evaluate(bench.baseline, check_only=True)
+    if not as_json:
+        _show(made)
+    right = _checked(made, chosen, hidden=as_json) if check else None
     if as_json:
         print_json(
             {**_fields(made), "check": None if right is None else {"status": right.status, "detail": right.detail}}
         )
     else:
-        _show(made)
         if right is not None:
             click.echo(f"Checked on the {chosen.name} device: {right.status}: {right.detail}")
-        _say_next(made, name)
+        if right is None or right.correct:
+            _say_next(made, name)
+        else:
+            click.echo(_AGAIN)
     click.get_current_context().exit(0 if right is None or right.correct else 1)
 
 
-def _make(file: Path, given: Mapping[str, Any], device: Device, *, asks: bool) -> _Made:
+def _checked(made: _Made, device: Device, *, hidden: bool) -> Verdict:
+    """The baseline's own verdict. What the judge raises says that the files are written."""
+    from cudamaster.workbench.evaluation import Workbench
+
+    bench = Workbench(made.written.card, made.understood.precision, device)
+    try:
+        with working(f"building and checking the baseline on the {device.name} device", hidden=hidden):
+            return bench.evaluate(bench.baseline, check_only=True)
+    except CudaMasterError as error:
+        error.fix = f"{error.fix} {_AGAIN}"
+        error.args = (f"{error.reason} {error.fix}",)
+        raise
+
+
+def _make(file: Path, given: Mapping[str, Any], device: Device, *, as_json: bool) -> _Made:
     """Read the file, understand it, ask or name what is missing, and write the task."""
     from cudamaster.making import baseline, flattening, kept_work, reading, task_files
+    from cudamaster.making.adapter import adapter
     from cudamaster.making.card_text import About
 
     flat = flattening.flatten(file, given["folders"])
     compiler = device.preprocessor().compiler
     source = reading.read(flat, compiler)
-    wrapper = reading.choose_wrapper(source, given["wrapper"])
+    try:
+        wrapper = reading.choose_wrapper(source, given["wrapper"])
+    except reading.NoWrapper as error:
+        if not as_json:
+            click.echo(adapter(source, error.kernel))
+        raise
     passed = reading.parameters(source, wrapper)
     said = _wishes(given)
     assembled = baseline.assemble(source, wrapper)
     kept_work.must_keep_work(source, wrapper.name, assembled.flat, compiler)
     baseline.must_pass_guard(assembled, wrapper, passed, device)
+    asks = not as_json and sys.stdin is not None and sys.stdin.isatty()
     understood = _answered(source, wrapper, passed, said, asks=asks)
     if understood.questions:
         raise _missing(file, understood.questions)
@@ -158,6 +176,7 @@ def _wishes(given: Mapping[str, Any]) -> Wishes:
         multiples=wishes.whole_numbers("--multiple", given["multiples"]),
         weight=given["weight"],
         operations=given["operations"],
+        bytes_read=given["bytes_read"],
         precision=Precision(given["precision"]) if given["precision"] else None,
     )
 
@@ -258,4 +277,14 @@ def _say_next(made: _Made, name: str) -> None:
         click.echo(f"First write {reference[0]}: until then nothing can be judged.")
     click.echo(f"Next: {ourselves('baselines', name)}")
     click.echo(f"      {ourselves('evaluate', name, 'FASTER.cu')}  (defines {made.understood.wrapper}_optimized)")
-    click.echo(f"      {ourselves('optimize', name, '-R', '3')}")
+    click.echo(f"      {ourselves('optimize', name, '-R', '3', *_model())}")
+
+
+def _model() -> list[str]:
+    """--model with an example, where none is configured: there are no kernels yet to try without one."""
+    from cudamaster.cli import commands, configured
+    from cudamaster.models import choose as models
+
+    named = any(os.environ.get(name) for name in (models.MODEL, models.variable_of(Role.CODER)))
+    of_files = configured.or_nothing("optimize", *commands())
+    return [] if named or of_files.get("model") else ["--model", "openai/o4-mini"]

@@ -17,6 +17,7 @@ from cudamaster.core.tool_logs import readable, summary
 from cudamaster.core.values import CaseVerdict, Mismatch, OutputCheck, Seconds, Status, Timing
 from cudamaster.devices.protocol import Ran
 from cudamaster.judging import paper_protocol, report_lines
+from cudamaster.judging.baseline_advice import if_it_fails, if_no_truth
 from cudamaster.judging.failure_log import clearest_first, explain
 from cudamaster.judging.paper_protocol import PaperCase
 from cudamaster.judging.report_lines import (
@@ -190,7 +191,7 @@ def _begun(lines: Sequence[Line], ran: Ran, cases: Sequence[Case]) -> Begin:
             )
         raise BaselineError(
             f"The baseline of {begin.task} cannot be its own reference: {none.what}{where}.",
-            "Correct the baseline, widen `sound` in the card, or write a reference.",
+            if_no_truth(none.what),
         )
     if ran.exit_code == _HARNESS_FAILED or begin is None:
         raise BaselineError(
@@ -203,7 +204,7 @@ def _begun(lines: Sequence[Line], ran: Ran, cases: Sequence[Case]) -> Begin:
         if (what := _failure_of_baseline(line)) is not None:
             raise BaselineError(
                 f"The baseline fails on this device in case {cases[line.index].label}: {what} (seed {begin.seed}).",
-                "Run `cudamaster baselines` to see which baselines fail here.",
+                if_it_fails(begin.task),
             )
     return begin
 

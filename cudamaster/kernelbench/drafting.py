@@ -16,6 +16,8 @@ from cudamaster.kernelbench.problem import Problem
 _PRECISIONS = {"float32": Precision.FP32, "float16": Precision.FP16, "bfloat16": Precision.BF16}
 _TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bf16", "int32": "int",
           "int64": "long long", "uint8": "unsigned char", "bool": "bool"}  # fmt: skip
+_FLOATING = (*_PRECISIONS, "float64")
+_READ_A_PART = ("index", "gather", "embedding", "_embedding_bag", "take", "grid_sampler", "upsample", "_upsample")
 _MOST_PARAMETERS = 60
 _SMALL_WORK = 2e5  # operations of a verification case, if the sizes that vary allow that few
 _SPREAD = 0.1  # of parameters that the module makes all alike, such as a weight of ones, relative to 1 or to their size
@@ -88,11 +90,22 @@ def draft(problem: Problem, name: str, number: int) -> dict[str, Any]:
         "held_out": [_block(sizes, scalars, small=True, work=work)],
         "held_out_large": [_block(sizes, scalars, small=False, work=work)],
         "weight": scaled,
-        "floor": {"bytes_read": moved("input"), "bytes_written": moved("output"), "operations": "0"},
+        "floor": {
+            "bytes_read": "0" if _may_skip(problem) else moved("input"),
+            "bytes_written": moved("output"),
+            "operations": "0",
+        },
         "precisions": [precision.value],
         "truth": "python",
         "baseline_by": "pytorch",
     }
+
+
+def _may_skip(problem: Problem) -> bool:
+    """Whether a call may leave parts of its inputs unread: indices or masks choose among them."""
+    told = problem.told
+    chosen = any(each["dtype"] not in _FLOATING for each in (*told["inputs"], *told["state"]) if "shape" in each)
+    return chosen or any(name.startswith(_READ_A_PART) for name in told["operators"])
 
 
 def _sound(operators: Sequence[str], precision: Precision) -> float | None:
@@ -117,7 +130,7 @@ def _element(problem: Problem) -> str:
 def _buffer(problem: Problem, each: Mapping[str, Any], element: str, role: str, meaning: str) -> dict[str, Any]:
     kind = "T" if each["dtype"] == element else _TYPES[each["dtype"]]
     shape = [str(side) for side in each["shape"]]
-    exact = {"check": "exact"} if role == "output" and each["dtype"] not in (*_PRECISIONS, "float64") else {}
+    exact = {"check": "exact"} if role == "output" and each["dtype"] not in _FLOATING else {}
     return {"name": each["name"], "type": kind, "role": role, "shape": shape, "meaning": meaning, **exact}
 
 

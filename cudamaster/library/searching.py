@@ -22,6 +22,7 @@ from cudamaster.library.search_options import (
 )
 from cudamaster.library.subjects import choose_device, load_task, precision_of
 from cudamaster.models import choose
+from cudamaster.models.playbook import PlaybookModel
 from cudamaster.models.protocol import Model
 from cudamaster.runs import backends, optimization, searching
 from cudamaster.runs.budget import Budget, Limits, Spent
@@ -114,8 +115,18 @@ def prepare(
         backends.models_must_be_usable(settings, objects)
     _ = wanted.workbench  # a device that is missing is said before models are looked up
     asked = {**wanted.models(limits), **objects}
+    if not finished:
+        _playbook_must_know(wanted, asked)
     must_be_priced(asked, limits)
     return Prepared(wanted, limits, asked, choose.left_out(settings.sampling, asked), finished)
+
+
+def _playbook_must_know(wanted: Search, asked: Mapping[Role, Model]) -> None:
+    """Raise before anything is measured, if the playbook is to plan or write kernels for a task that it lacks."""
+    for role in (Role.PLANNER, Role.CODER):
+        model = asked.get(role)
+        if isinstance(model, PlaybookModel):
+            model.steps(wanted.task, wanted.precision.value)
 
 
 def optimize(

@@ -6,6 +6,7 @@ not opened: what they define stays a name.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from cudamaster.guards.source import aliases_of, type_of
 from cudamaster.guards.storage import declarators, is_function
 from cudamaster.making.flattening import Flat
 
-# Types of a card by the type in C; `stream` is a cudaStream_t.
+# Types of a card by the type in C, as `canonical_type` spells it; `stream` is a cudaStream_t.
 TYPES = {
     "float": "float",
     "__half": "half",
@@ -31,11 +32,13 @@ TYPES = {
     "double": "double",
     "int": "int",
     "unsigned int": "unsigned int",
-    "long long": "long long",
+    "long": "long long",
     "unsigned long": "size_t",
     "unsigned char": "unsigned char",
     "bool": "bool",
 }
+_SPELLED = {"long": "long long", "unsigned long": "size_t"}  # as people write them
+_ELEMENT_OF = {"half": "__half"}
 _LAUNCHERS = frozenset({"cudaLaunchKernel", "cudaLaunchKernelEx", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"})
 _FROM_HOST = ("cudaMemcpyHostToDevice", "cudaMemcpyDeviceToHost")
 _ADAPTER = "Add a plain function beside it that calls it, and name that one with --wrapper"
@@ -75,6 +78,7 @@ class Passed:
     def c_type(self) -> str:
         """Its type in C."""
         kind = next((c for c, card in TYPES.items() if card == self.type), "cudaStream_t")
+        kind = _SPELLED.get(kind, kind)
         return f"{'const ' if self.const else ''}{kind}{'*' if self.pointer else ''}"
 
 
@@ -210,42 +214,24 @@ def choose_wrapper(source: Source, name: str | None) -> Function:
         raise UsageError(f"{file} has {len(free)} functions that launch kernels: {', '.join(names)}.",
                          f"Say which one is meant: --wrapper {names[0]}.")  # fmt: skip
     if kernels := [function for function in source.functions if function.kind == "kernel"]:
-        raise NoWrapper(file, kernels[0], _adapter(source, kernels[0]))
+        raise NoWrapper(file, kernels[0])
     raise UsageError(
         f"There is no kernel in {file}.", "Give a file with a __global__ function, and one that launches it."
     )
 
 
 class NoWrapper(UsageError):
-    """A file with kernels alone; `adapter` is a function to paste that launches the first one."""
+    """A file with kernels alone; `kernel` is the first one, of which `making.adapter` makes a function to paste."""
 
-    def __init__(self, file: str, kernel: Function, adapter: str) -> None:
+    def __init__(self, file: str, kernel: Function) -> None:
         super().__init__(
             f"{file} has the kernel {kernel.name}, and no host function with pointers that launches it.",
             "Add one that says how many blocks and threads it takes, such as the one printed here.",
         )
-        self.adapter = adapter
+        self.kernel = kernel
 
     def __reduce__(self) -> tuple[type[UsageError], tuple[str, str]]:
         return UsageError, (self.reason, self.fix)
-
-
-def _adapter(source: Source, kernel: Function) -> str:
-    """A host function that launches a kernel with one thread for each of as many elements as its first int says."""
-    declared = _parameter_nodes(kernel)
-    parameters = ", ".join(" ".join(text_of(node).split()) for node in declared)
-    names = [found[0] if (found := next(declarators(node), None)) else "" for node in declared]
-    whole = [name for name, node in zip(names, declared, strict=True) if canonical_type(type_of(node)) == ("int",)]
-    count = whole[0] if whole else "/* elements */"
-    name = kernel.name.removesuffix("_kernel")
-    name = f"launch_{kernel.name}" if source.named(name) else name
-    return (
-        f"void {name}({parameters}) {{\n"
-        f"    int threads = 256;\n"
-        f"    int blocks = ({count} + threads - 1) / threads;\n"
-        f"    {kernel.name}<<<blocks, threads>>>({', '.join(names)});\n"
-        f"}}\n"
-    )
 
 
 def comment_on(source: Source, function: Function) -> str:
@@ -269,10 +255,11 @@ def _launching(source: Source) -> list[Function]:
 
 
 def _has_pointer(function: Function) -> bool:
-    return any("*" in text_of(node) or "[" in text_of(node) for node in _parameter_nodes(function))
+    return any("*" in text_of(node) or "[" in text_of(node) for node in parameter_nodes(function))
 
 
-def _parameter_nodes(function: Function) -> list[Node]:
+def parameter_nodes(function: Function) -> list[Node]:
+    """The parameters of a function as they are declared."""
     _, chain = next(declarators(function.node))
     declarator = next(part for part in chain if part.type == "function_declarator")
     listed = declarator.child_by_field_name("parameters")
@@ -306,7 +293,7 @@ def parameters(source: Source, wrapper: Function) -> tuple[Passed, ...]:
             f"{source.flat.place(copied.line)}: {name} copies between host and device.",
             "A task's pointers are device pointers: take out cudaMalloc, cudaMemcpy and cudaFree, and launch on them.",
         )
-    nodes = _parameter_nodes(wrapper)
+    nodes = parameter_nodes(wrapper)
     if not nodes:
         raise UsageError(f"{where}: {name} takes no parameters.", "Pass its buffers and sizes as parameters.")
     return tuple(_passed(source, node, at) for at, node in enumerate(nodes, 1))
@@ -330,10 +317,24 @@ def _passed(source: Source, node: Node, at: int) -> Passed:
         return Passed(name, "stream")
     parts = canonical_type(kind, aliases_of(source.parsed.root))
     if parts is None or parts[0] not in TYPES:
-        known = ", ".join(dict.fromkeys([*TYPES, "cudaStream_t"])).replace("unsigned long", "size_t")
-        fix = f"Take one of {known}, or a pointer to one; of a struct pass the members."
+        known = ", ".join([*(_SPELLED.get(each, each) for each in TYPES), "cudaStream_t"])
+        fix = _instead(kind) or f"Take one of {known}, or a pointer to one; of a struct pass the members."
         raise UsageError(f"{where}: {name} has the type {' '.join(kind.split())!r}, which no card can describe.", fix)
     if len(parts) > 2:
         raise UsageError(f"{where}: {name} is a pointer to pointers.", "Pass each array as a parameter of its own.")
     const = "const" in kind.split("*")[0].split()
     return Passed(name, TYPES[parts[0]], pointer=len(parts) == 2, const=len(parts) == 2 and const)
+
+
+def _instead(kind: str) -> str:
+    """What to pass in place of a pointer to small signed numbers or to CUDA's vectors; empty for other types."""
+    words = [word for word in re.findall(r"\w+", kind) if not word.startswith("__restrict")]
+    base = " ".join(word for word in words if word not in ("const", "std", "restrict"))
+    vector = re.fullmatch(r"(float|double|int|half|__half|__nv_bfloat16)[234]", base)
+    element = _ELEMENT_OF.get(vector[1], vector[1]) if vector else ""
+    if base in ("char", "signed char", "int8_t"):
+        element = "unsigned char"
+    if not element or "*" not in kind:
+        return ""
+    const = "const " if "const" in words else ""
+    return f"Pass a `{const}{element}*`, and cast it inside the function: `reinterpret_cast<{const}{base}*>(...)`."

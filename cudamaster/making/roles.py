@@ -6,6 +6,7 @@ be told is `unknown`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -58,6 +59,13 @@ def is_one_element(groups: tuple[tuple[Use, ...], ...]) -> bool:
     """Whether all uses that were seen are of the first element."""
     found = [use for group in groups for use in group if use.index != "all"]
     return bool(found) and all(use.index == "0" and use.kind != "unknown" for use in found)
+
+
+def is_matrix(groups: tuple[tuple[Use, ...], ...]) -> bool:
+    """Whether an index multiplies two variables, as `row * width + column` does; a block's place times its size is
+    none."""
+    indices = [re.sub(r"\w+Idx\.\w\*\w+|\w+\*\w+Idx\.\w", "", use.index) for group in groups for use in group]
+    return any(re.search(r"[A-Za-z_]\w*\)?\*\(?[A-Za-z_]", index) for index in indices)
 
 
 def _groups(source: Source, function: Function, name: str, depth: int) -> Iterator[tuple[Use, ...]]:
@@ -131,7 +139,9 @@ def _passed_on(source: Source, at: Node, arguments: Node, depth: int, index: str
     if function is None:
         yield Use("unknown", "*")
         return
-    name = function.child_by_field_name("name") if function.type == "template_function" else function
+    name: Node | None = function
+    while name is not None and name.type in ("template_function", "qualified_identifier"):  # a::b::f<T>
+        name = name.child_by_field_name("name")
     called = "" if name is None else text_of(name)
     place = [child for child in arguments.named_children if child.type != "comment"].index(at)
     if called in _FILLS or called in _COPIES:

@@ -70,6 +70,11 @@ def write(task: Understood, about: About, baseline: Baseline, folder: Path, *, r
 
     Nothing is written unless the program's own loader takes the card. Raises UsageError or DeviceError.
     """
+    if not re.fullmatch("[a-z][a-z0-9_]*", about.name):
+        raise UsageError(
+            f"{about.name!r} is no name of a task.",
+            "Give --name: small letters, digits and underscores, a letter first, such as bias_gelu.",
+        )
     if (resources.bench() / "tasks" / f"{about.name}.yaml").is_file() or hgemm.is_meant(about.name):
         raise UsageError(
             f"{about.name} is a task of a suite that comes with CUDAMaster.", "Give --name for another name."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +18,9 @@ ELEMENTS = {Precision.FP32: "float", Precision.FP16: "half", Precision.BF16: "bf
 REAL = frozenset({"float", "double", "half", "bf16"})
 _NARROW = {"half": Precision.FP16, "bf16": Precision.BF16}
 _EXAMPLE_SIZES = {1: 2**20, 2: 2**10, 3: 2**7}
+_EXAMPLE_SIDE = 2**10  # of one that may be a side of a matrix
 _EXAMPLE_SIZE = 2**5  # of four and more
+_OF_VECTOR = re.compile(r"n|num.*|n_.*|count|total|size|len(gth)?|.*elem(ent)?s?", re.IGNORECASE)
 _MOST_INT = 2**31 - 1
 
 RoleName = Literal["scalar", "input", "output", "inout"]
@@ -84,6 +87,7 @@ class Understood:
     check_cases: tuple[wishes.Case, ...]
     weight: str
     operations: str
+    bytes_read: str
     assumed: tuple[str, ...]
     questions: tuple[Question, ...]
 
@@ -115,7 +119,7 @@ class _Understanding:
         lengths = [row.length for row in rows if row.length is not None]
         counted = {name for length in lengths for name in named_in(length)}
         sizes = tuple(self._size(p, counted) for p in self.passed if not p.pointer and p.type != "stream")
-        cases = self._cases(sizes)
+        cases = self._cases(sizes, lengths)
         sizes = tuple(_with_default(size, cases) for size in sizes)
         for size in sizes:
             if size.kind == "range" and size.default is not None and any(size.name not in each for each in cases):
@@ -131,7 +135,8 @@ class _Understanding:
             check_cases=self.said.check_cases,
             weight=self.said.weight or wishes.total([(length, "1") for length in lengths]),
             operations=self.said.operations
-            or wishes.total([(str(row.length), "1") for row in rows if row.role in ("output", "inout")]),
+            or wishes.total([(str(row.length), "1") for row in rows if row.role == "output"]),
+            bytes_read=self.said.bytes_read or "0",
             assumed=tuple(f"{', '.join(names)}: {what}" for what, names in self.assumed.items()),
             questions=tuple(self.questions),
         )
@@ -191,6 +196,10 @@ class _Understanding:
         if not p.const and roles.is_one_element(groups):
             self._assume(p.name, "one element, no other is used (--length)")
             return "1", ()
+        if len(self.whole) == 1 and roles.is_matrix(groups):
+            square = f"{self.whole[0]}*{self.whole[0]}"
+            self.questions.append(Question("--length", p.name, f"Elements of {p.name}", square))
+            return wishes.product(square.split("*")), ()
         if len(self.whole) == 1:
             self._assume(p.name, f"{self.whole[0]} elements, the one whole number passed (--length)")
             return self.whole[0], ()
@@ -205,7 +214,10 @@ class _Understanding:
             return f"uniform({p.name}, -1, 1)"
         if text is None and p.type == "bool":
             return f"integers({p.name}, 0, 1)"
-        if text is None:
+        if text is None and p.type == "unsigned char":
+            text = "0:255"
+            self.questions.append(Question("--range", p.name, f"Least and greatest number in {p.name}", text))
+        elif text is None:
             # Whole numbers are often indices: as small as the smallest size.
             text = f"0:min({', '.join(self.whole)})-1" if len(self.whole) > 1 else f"0:{(*self.whole, '10')[0]}-1"
             self.questions.append(Question("--range", p.name, f"Least and greatest number in {p.name}", text))
@@ -223,7 +235,7 @@ class _Understanding:
         if text is None and p.type == "bool":
             text = "0:1"
         if text is None:
-            text = "0.5:2" if real else "1:8"
+            text = ("1e-6:1e-4" if "eps" in p.name.lower() else "0.5:2") if real else "1:8"
             what = f"Least and greatest {p.name} (or give --fixed-size {p.name})"
             self.questions.append(Question("--range", p.name, what, text))
         _, low, high = wishes.bounds(f"--range {p.name}", text)
@@ -231,7 +243,7 @@ class _Understanding:
             raise UsageError(f"--range {p.name}={text} names {unknown[0]}.", "Bounds are numbers and other sizes.")
         return Size(p.name, "range", real, low=low, high=high, multiple=multiple)
 
-    def _cases(self, sizes: Sequence[Size]) -> tuple[wishes.Case, ...]:
+    def _cases(self, sizes: Sequence[Size], lengths: Sequence[str]) -> tuple[wishes.Case, ...]:
         due = [size for size in sizes if size.kind != "range" or size.depends]
         if self.said.cases:
             for each in (*self.said.cases, *self.said.check_cases):
@@ -242,6 +254,8 @@ class _Understanding:
         if not due:
             return ({},)
         size = _EXAMPLE_SIZES.get(len(due), _EXAMPLE_SIZE)
+        if len(due) == 1 and not (_OF_VECTOR.fullmatch(due[0].name) and {*lengths} <= {due[0].name, "1"}):
+            size = _EXAMPLE_SIDE
         guess = {each.name: -(-size // each.multiple) * each.multiple for each in due}
         shown = ",".join(f"{name}={value}" for name, value in guess.items())
         self.questions.append(Question("--case", "", "Sizes to time", shown))

@@ -28,6 +28,7 @@ class Wishes:
     multiples: Mapping[str, int] = field(default_factory=dict)
     weight: str | None = None
     operations: str | None = None
+    bytes_read: str | None = None
     precision: Precision | None = None
 
     @property

@@ -99,17 +99,19 @@ class PlaybookModel:
             of_suite = next((make for suite, make in self._suites.items() if task.startswith(f"{suite}_")), None)
             if of_suite is not None:
                 return of_suite(task)
-        return read_steps(folder or folders[-1], f"{task} in {precision}")
+        return read_steps(folder or folders[-1], task, precision)
 
 
-def read_steps(folder: Path, what: str) -> tuple[Step, ...]:
-    """The steps in a folder, in order of their numbers. Raises UsageError if it has none for `what`, and ModelError."""
+def read_steps(folder: Path, task: str, precision: str) -> tuple[Step, ...]:
+    """The steps in a folder, in order of their numbers. Raises UsageError if it has none for the task, and
+    ModelError."""
     paths = [path for path in folder.glob("*.cu") if re.match(r"\d+_", path.name)]
     if not paths:
         raise UsageError(
-            f"The built-in playbook has nothing for {what}.",
-            "Name a model, e.g. --model openai/o4-mini, or set CUDAMASTER_MODEL. Of a task of your own, "
-            "kernels can be put in playbook/ beside it.",
+            f"The playbook, which answers where no model is named, has no kernels for {task} in {precision}.",
+            "Name a model with --model, such as --model openai/o4-mini, or in CUDAMASTER_MODEL. Or write kernels for a "
+            f"task of your own: playbook/{task}/{precision}/1_idea.cu beside its folder tasks/, each with the header "
+            "`// idea: ...`, `// why: ...`, `// flags: ...`.",
         )
     paths.sort(key=lambda path: int(path.name.split("_", 1)[0]))
     steps = tuple(read_step(path) for path in paths)

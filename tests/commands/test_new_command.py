@@ -31,6 +31,7 @@ from cudamaster.making import (
     understanding,
     wishes,
 )
+from cudamaster.making.adapter import adapter
 from cudamaster.tasks import cards, harness
 from cudamaster.tasks.harness import baseline_region
 
@@ -91,6 +92,15 @@ def understood(source: reading.Source, **said: object) -> understanding.Understo
 def test_what_cannot_be_a_task_is_refused_with_the_line_and_the_reason(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         understood(read(tmp_path, text))
+
+
+def test_long_long_has_many_names(tmp_path: Path) -> None:
+    names = ["long long a", "const int64_t* b", "long* c", "int64_t d", "std::size_t e", "long unsigned f"]
+    source = read(
+        tmp_path, f"__global__ void k(long* c) {{ c[0] = 1; }}\nvoid f({', '.join(names)}) {{ k<<<1, 1>>>(c); }}"
+    )
+    passed = reading.parameters(source, reading.choose_wrapper(source, None))
+    assert [p.c_type for p in passed] == ["long long", "const long long*", "long long*", "long long", *2 * ["size_t"]]
 
 
 def test_a_macro_or_a_branch_that_is_not_taken_hides_nothing(tmp_path: Path) -> None:
@@ -158,6 +168,32 @@ def test_a_question_has_a_guess_that_works(tmp_path: Path) -> None:
     for wrong in ({"outputs": ("i",)}, {"lengths": {"i": "a"}}, {"cases": ({"n": 64},)}, {"fixed": ("m",)}):
         with pytest.raises(UsageError):
             understood(source, **wrong)
+
+
+def test_the_function_to_paste_fits_the_kernel(tmp_path: Path) -> None:
+    """Two dimensions get a grid of two, and a template's types are replaced."""
+    body = "int c = blockIdx.x * 16 + threadIdx.x, r = blockIdx.y * 16 + threadIdx.y; y[r * w + c] = x[h];"
+    text = f"namespace a {{ template <class T, int B> __global__ void k(const T* x, T* y, int w, int h) {{ {body} }} }}"
+    source = read(tmp_path, text)
+    pasted = adapter(source, source.functions[0])
+    assert "void launch_k(const float* x, float* y, int w, int h) {\n    dim3 threads(16, 16);" in pasted
+    assert "a::k<float, /* B */><<<blocks, threads>>>(x, y, w, h);" in pasted
+    assert "k is a template" in pasted
+
+
+def test_guesses_fit_the_kernel(tmp_path: Path) -> None:
+    """A square matrix of one size, bytes, a small epsilon; a function is found by the last part of its name."""
+    source = read(
+        tmp_path,
+        "namespace a { __global__ void k(const unsigned char* i, float* y, int w, float e) {\n"
+        "int r = blockIdx.x * blockDim.x + threadIdx.x; y[r * w + threadIdx.y] = i[r] + e; } }\n"
+        "void f(const unsigned char* i, float* y, int side, float eps) { a::k<<<1, 1>>>(i, y, side, eps); }\n",
+    )
+    task = understood(source)
+    assert [question.example for question in task.questions] == [
+        "--range i=0:255", "--length y=side*side", "--range eps=1e-6:1e-4", "--case side=1024",
+    ]  # fmt: skip
+    assert task.rows[1].role == "output"
 
 
 def test_the_baseline_is_one_text_of_what_the_wrapper_needs(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_binary_in_the_playbook_is_an_error(tmp_path: Path) -> None:
 
 def test_a_task_without_entries_names_the_way_out(library: Path) -> None:
     request = Request(Role.PLANNER, (), {"task": "unheard_of", "precision": "fp32", "tried": ()})
-    with pytest.raises(UsageError, match=r"nothing for unheard_of in fp32.*--model"):
+    with pytest.raises(UsageError, match=r"no kernels for unheard_of in fp32.*--model"):
         PlaybookModel(library).ask(request)
 
 
