@@ -13,8 +13,10 @@ from report.scored_results import report, scored
 
 from cudamaster.build import eager
 from cudamaster.cli import main
-from cudamaster.core.errors import CardError, DeviceError
+from cudamaster.core.errors import CardError, DeviceError, UsageError
 from cudamaster.core.values import Precision
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.faults.compute_sanitizer import Tool
 from cudamaster.kernelbench import folders, writing
 from cudamaster.kernelbench.problem import Problem
 from cudamaster.modelling import eager as model
@@ -22,6 +24,7 @@ from cudamaster.modelling import gpu
 from cudamaster.report import against_eager
 from cudamaster.tasks import cards, harness, held_out
 from cudamaster.tasks.cards import TaskCard
+from cudamaster.workbench.evaluation import Workbench
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "kernelbench" / "linear_gelu.py"
 
@@ -108,6 +111,14 @@ def test_agents_see_the_module_and_a_search_starts_from_the_skeleton(tmp_path: P
     assert [each["name"] for each in wired["buffers"] if each["output"]] == ["out"]
     assert wired["buffers"][0]["shape"] == ["x_dim0", "96"]
     assert wired["scalars"] == ["scale", "x_dim0"]
+
+
+def test_what_takes_a_kernel_alone_refuses_what_stands_for_pytorch(tmp_path: Path) -> None:
+    bench = Workbench(written(tmp_path), Precision.FP32, CpuDevice())
+    with pytest.raises(UsageError, match="stands for the baseline of linear_gelu"):
+        bench.by_paper(bench.baseline)
+    with pytest.raises(UsageError, match="no kernel of the task's own"):
+        bench.sanitize(bench.baseline, tuple(Tool))
 
 
 def test_a_card_of_before_keeps_its_hash() -> None:
