@@ -200,6 +200,7 @@ class _FromSummary:
             remarks=(*said.remarks, *self._remarks()),
             card_hash=run.card_hash,
             suite=said.suite,
+            baseline_by=run.baseline_by,
         )
         return common if chosen is None else self._with_best(common, *chosen)
 
