@@ -113,6 +113,13 @@ def test_agents_see_the_module_and_a_search_starts_from_the_skeleton(tmp_path: P
     assert wired["scalars"] == ["scale", "x_dim0"]
 
 
+def test_a_buffer_of_a_type_that_pytorch_lacks_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path).folder / "tasks" / "linear_gelu.yaml"
+    file.write_text(file.read_text().replace("type: T", "type: unsigned int", 1))
+    with pytest.raises(CardError, match="no elements of type unsigned int"):
+        cards.load(str(file))
+
+
 def test_what_takes_a_kernel_alone_refuses_what_stands_for_pytorch(tmp_path: Path) -> None:
     bench = Workbench(written(tmp_path), Precision.FP32, CpuDevice())
     with pytest.raises(UsageError, match="stands for the baseline of linear_gelu"):
