@@ -16,6 +16,8 @@ from cudamaster.cli import main
 from cudamaster.core import resources
 from cudamaster.core.errors import CardError, DeviceError, UsageError
 from cudamaster.core.values import Precision
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.faults.compute_sanitizer import Tool
 from cudamaster.kernelbench import folders, writing
 from cudamaster.kernelbench.problem import Problem
 from cudamaster.modelling import eager as model
@@ -23,6 +25,7 @@ from cudamaster.modelling import gpu
 from cudamaster.report import against_eager
 from cudamaster.tasks import cards, harness, held_out, task_suites
 from cudamaster.tasks.cards import TaskCard
+from cudamaster.workbench.evaluation import Workbench
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "kernelbench" / "linear_gelu.py"
 
@@ -118,6 +121,21 @@ def test_agents_see_the_module_and_a_search_starts_from_the_skeleton(tmp_path: P
     assert wired["scalars"] == ["scale", "x_dim0"]
 
 
+def test_a_buffer_of_a_type_that_pytorch_lacks_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path).folder / "tasks" / "linear_gelu.yaml"
+    file.write_text(file.read_text().replace("type: T", "type: unsigned int", 1))
+    with pytest.raises(CardError, match="no elements of type unsigned int"):
+        cards.load(str(file))
+
+
+def test_what_takes_a_kernel_alone_refuses_what_stands_for_pytorch(tmp_path: Path) -> None:
+    bench = Workbench(written(tmp_path), Precision.FP32, CpuDevice())
+    with pytest.raises(UsageError, match="stands for the baseline of linear_gelu"):
+        bench.by_paper(bench.baseline)
+    with pytest.raises(UsageError, match="no kernel of the task's own"):
+        bench.sanitize(bench.baseline, tuple(Tool))
+
+
 def test_a_card_of_before_keeps_its_hash() -> None:
     assert "baseline_by" in cards.load("relu")._unused
 
@@ -197,10 +215,10 @@ def test_the_rough_time_of_an_operator() -> None:
 
 def test_the_table_against_eager_pytorch() -> None:
     """Columns of CUDA-L1's and CudaForge's tables; tasks with another baseline are in none of them."""
-    of_suite = {"category": "kernelbench"}
+    of_suite = {"category": "any", "suite": "mine", "baseline_by": "pytorch"}
     results = [scored("a", 1.005, **of_suite), scored("b", 2.5, **of_suite), scored("c", None, **of_suite),
                scored("d", 0.7, **of_suite)]  # fmt: skip
-    (table,) = against_eager.tables(report(*results))
+    (table,) = against_eager.tables(report(*results, scored("kernel", 9.0, suite="mine")))
     cells = dict(zip(table.columns, table.rows[0], strict=True))
     assert (cells["tasks"], cells["success"]) == ("4", "75%")
     assert (cells["> 1.01"], cells["> 1"]) == ("25%", "50%")

@@ -28,6 +28,7 @@ from cudamaster.tasks.harness import (
     baseline_region,
     render,
     render_vendor_call,
+    stands_for_eager,
     type_headers,
     vendor_declarations,
 )
@@ -107,7 +108,7 @@ class SharedBuilder:
 
     def stands_for_eager(self, candidate: Candidate) -> bool:
         """Whether a candidate stands for a baseline in eager PyTorch, and is not to be built."""
-        return self.card.is_eager and candidate.code == baseline_region(self.card, self.precision)
+        return stands_for_eager(self.card, self.precision, candidate.code)
 
     def _eager_library(self) -> Path:
         """The worker as a library, the same for all tasks."""

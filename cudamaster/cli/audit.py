@@ -86,10 +86,13 @@ def audit(
         return
     wanted = options.cards_of(tasks, of)
     if eager := [card.name for card in wanted if card.is_eager]:
-        raise UsageError(
-            f"{eager[0]} has a baseline in PyTorch, and an audit's kernels are made of a baseline in CUDA.",
-            "Leave it out, or give the task a kernel for its baseline.",
-        )
+        why = "has a baseline in PyTorch, and an audit's kernels are made of a baseline in CUDA."
+        wanted = [card for card in wanted if not card.is_eager]
+        if tasks or not wanted:
+            fix = "Leave it out, or give the task a kernel for its baseline."
+            raise UsageError(f"{eager[0]} {why}", fix)
+        for name in eager:
+            click.echo(f"Left out: {name} {why}", err=True)
     precisions = list(BENCHMARK_PRECISIONS) if precision == "both" else [Precision(precision)]
     chosen = choose(device)
     if save is not None:

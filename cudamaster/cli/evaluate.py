@@ -84,10 +84,13 @@ def evaluate(
     from cudamaster.core.values import Candidate
     from cudamaster.library import verdicts
     from cudamaster.library.subjects import choose_device, load_task
+    from cudamaster.tasks.harness import must_be_kernel
 
     card = load_task(task)
     one = options.precision_of(card, precision)
     code = read_kernel(file, card, one)
+    if protocol == "paper":
+        must_be_kernel(card, one, code)
     chosen = choose_device(device)
     if protocol == "paper" and check_only:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --protocol paper.")

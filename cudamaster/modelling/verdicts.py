@@ -140,7 +140,7 @@ class Modeller:
         same = candidate == against or (candidate is not None and against is not None and candidate.id == against.id)
         ours = theirs if same else self._calls(candidate, labels)
         used = replace(self.model, seed=self._seed)
-        if against is None:  # nobody has measured how far off that is
+        if candidate is None or against is None:  # nobody has measured how far off that is
             used = replace(used, ratio_error=None, order_share=None)
         error = 1.0 if same else used.ratio_error  # a kernel is as fast as itself
         cases = tuple(

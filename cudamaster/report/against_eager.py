@@ -4,6 +4,7 @@ CudaForge's tables, and fast_p."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from cudamaster.report.data import Report
@@ -11,23 +12,20 @@ from cudamaster.report.headline import figure
 from cudamaster.report.numbers import FAST_P, MEANINGFUL, Group, groups
 from cudamaster.report.tables import NONE, Lines, Table
 
-CATEGORY = "kernelbench"  # of the cards that `import kernelbench` writes
 _SPREAD = ("mean", "max", "75 %", "50 %", "25 %")
 _COLUMNS = ("tasks", "success", *_SPREAD, f"> {MEANINGFUL:g}", "> 1", *(f"fast_{p:g}" for p in FAST_P))
 
 
 def tables(report: Report) -> tuple[Table, ...]:
-    """One for each GPU and suite with such tasks. The CPU device has none: its times are a model's."""
-    ours = [group for group in groups(report) if not group.emulated and _is_eager(group)]
+    """One for each GPU and suite with such tasks, of which it has no others. The CPU device has none: its times are a
+    model's."""
+    eager = tuple(result for result in report.results if result.baseline_by == "pytorch")
+    ours = [group for group in groups(replace(report, results=eager)) if not group.emulated]
 
     def place(group: Group) -> tuple[str, str]:
         return group.hardware.name, group.suite
 
     return tuple(_table(list(here)) for _, here in groupby(sorted(ours, key=place), place))
-
-
-def _is_eager(group: Group) -> bool:
-    return all(result.category == CATEGORY for result in group.results)
 
 
 def _table(here: Sequence[Group]) -> Table:

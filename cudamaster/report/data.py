@@ -179,7 +179,8 @@ class TaskResult:
     was doing, `ended_early` why a search ended before its last round. `remarks` say what is unusual about the record,
     each a short name and what it means ("older: of format 1 ..."). `card_hash` is that of the task card: P by two cards
     is not the same measure. `suite` is the task's suite, empty for MSKernelBench and where a record does not say it;
-    `folder` is where one's own suite was, as far as the record says it.
+    `folder` is where one's own suite was, as far as the record says it. `baseline_by` is "pytorch" where P is over
+    eager PyTorch, else "kernel".
     """
 
     origin: str
@@ -223,6 +224,7 @@ class TaskResult:
     card_hash: str | None = None
     suite: str = field(default="", metadata=LATER)
     folder: str = field(default="", metadata=LATER)
+    baseline_by: str = field(default="kernel", metadata=LATER)
 
     @property
     def emulated(self) -> bool:

@@ -210,6 +210,7 @@ class _FromSummary:
             card_hash=run.card_hash,
             suite=said.suite,
             folder=said.folder,
+            baseline_by=run.baseline_by,
         )
         return common if chosen is None else self._with_best(common, *chosen)
 

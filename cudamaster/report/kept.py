@@ -74,6 +74,7 @@ class _Run(_Lenient):
     settings: _Settings
     suite: str = ""
     card: str = ""
+    baseline_by: str = "kernel"
 
 
 class _Best(_Lenient):
@@ -171,6 +172,7 @@ def result(path: Path, source: str) -> TaskResult:
         card_hash=run.card_hash,
         suite=said.suite,
         folder=said.folder,
+        baseline_by=run.baseline_by,
     )
 
 

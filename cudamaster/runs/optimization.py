@@ -139,6 +139,7 @@ def _manifest(workbench: Workbench, settings: Settings) -> Manifest:
         settings=settings,
         suite=workbench.card.suite,
         card="" if workbench.card.source == workbench.card.name else workbench.card.source,
+        baseline_by=workbench.card.baseline_by,
     )
 
 

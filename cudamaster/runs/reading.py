@@ -308,7 +308,7 @@ _WRAPPER = re.compile(r'extern\s+"C"\s*(?:\{\s*)?void\s+(\w+)_optimized\s*\(')
 class _StoredCard:
     """What prompts need of a task card. Nobody reads them here, so the real card need not exist any more."""
 
-    title = hash = suite = source = ""
+    title = hash = suite = source = baseline_by = ""
     headers = ()
 
     def __init__(self, baseline: Candidate) -> None:

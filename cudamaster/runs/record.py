@@ -101,7 +101,8 @@ class Manifest:
     """run.json: what the run is about, and what has to be the same when it is resumed.
 
     `suite` is the name of the task's suite. `card` is the path of the card of a user's own task, where it is looked for
-    first. Both are empty in records of before.
+    first. Both are empty in records of before. `baseline_by` is the card's: "kernel", or "pytorch" for a module that
+    eager PyTorch runs.
     """
 
     format: int
@@ -115,6 +116,7 @@ class Manifest:
     settings: Settings
     suite: str = field(default="", metadata=LATER)
     card: str = field(default="", metadata=LATER)
+    baseline_by: str = field(default="kernel", metadata=LATER)
 
 
 @dataclass(frozen=True)

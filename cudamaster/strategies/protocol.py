@@ -43,6 +43,11 @@ class Card(Protocol):
         ...
 
     @property
+    def baseline_by(self) -> str:
+        """What the baseline is: "kernel", or "pytorch" for a module that eager PyTorch runs."""
+        ...
+
+    @property
     def headers(self) -> Sequence[str]:
         """Libraries whose headers a candidate may include."""
         ...

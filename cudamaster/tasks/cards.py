@@ -25,6 +25,7 @@ from cudamaster.tasks import truth
 from cudamaster.tasks.held_out import Block, check_blocks
 from cudamaster.tasks.misfits import Misfits
 from cudamaster.tasks.parameters import (
+    NOT_IN_PYTORCH,
     RANGES,
     SOUND,
     T_BYTES,
@@ -164,6 +165,10 @@ class TaskCard(Strict):
         with misfits.at("parameters"):
             if not any(p.role in ("output", "inout") for p in self.parameters):
                 raise ValueError("no parameter is an output")
+        for k, p in enumerate(self.parameters):
+            with misfits.at("parameters", k, "type"):
+                if self.is_eager and p.length is not None and p.type in NOT_IN_PYTORCH:
+                    raise ValueError(f"PyTorch, which runs the baseline, has no elements of type {p.type}")
         names = [p.name for p in self.parameters]
         for k, name in enumerate(names):
             with misfits.at("parameters", k, "name"):

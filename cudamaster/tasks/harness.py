@@ -12,6 +12,7 @@ from pathlib import Path
 import jinja2
 
 from cudamaster.core import resources
+from cudamaster.core.errors import UsageError
 from cudamaster.core.expressions import call, parse, to_c
 from cudamaster.core.values import Precision
 from cudamaster.guards.renaming import as_candidate
@@ -186,6 +187,20 @@ def baseline_region(card: TaskCard, precision: Precision) -> str:
     if card.is_eager:
         return f"// Stands for eager PyTorch, which runs pytorch/{card.name}.py.\n{skeleton(card, precision)}"
     return as_candidate(card.baseline(precision), card.wrapper(precision), comments=card.own_wrapper is None)
+
+
+def stands_for_eager(card: TaskCard, precision: Precision, code: str) -> bool:
+    """Whether a candidate's text stands for a baseline in eager PyTorch, and is not to be built."""
+    return card.is_eager and code == baseline_region(card, precision)
+
+
+def must_be_kernel(card: TaskCard, precision: Precision, code: str) -> None:
+    """Raises UsageError for a text that stands for a baseline in eager PyTorch."""
+    if stands_for_eager(card, precision, code):
+        raise UsageError(
+            f"This text stands for the baseline of {card.name}, eager PyTorch, which is no kernel of the task's own.",
+            "Give a kernel; `cudamaster evaluate` and `cudamaster compare` take the baseline too.",
+        )
 
 
 def row_width(length: str) -> str | None:

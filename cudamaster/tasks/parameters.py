@@ -20,6 +20,7 @@ SOUND, ULPS = 1e-4, "4"  # as in mskb/task.h
 ELEMENT_TYPES = {Precision.FP32: "float", Precision.BF16: "__nv_bfloat16", Precision.FP16: "__half"}
 T_BYTES = {Precision.FP32: 4, Precision.BF16: 2, Precision.FP16: 2}
 STREAM = "stream"
+NOT_IN_PYTORCH = ("unsigned int", "size_t")  # as elements of a buffer
 
 Type = Literal[
     "T", "float", "double", "half", "bf16",

@@ -38,7 +38,7 @@ from cudamaster.judging.verdicts import Judgement
 from cudamaster.profiling.thresholds import choose as choose_thresholds
 from cudamaster.tasks import held_out, truth
 from cudamaster.tasks.cards import Case, TaskCard
-from cudamaster.tasks.harness import baseline_region
+from cudamaster.tasks.harness import baseline_region, must_be_kernel
 from cudamaster.workbench import floors
 from cudamaster.workbench.profiler import Profiler
 
@@ -204,14 +204,28 @@ class Workbench:
 
     @property
     def _against(self) -> Candidate | None:
-        """The baseline for the model of a GPU: None is eager PyTorch."""
-        return None if self.card.is_eager else self.baseline
+        """The baseline for the model of a GPU."""
+        return self._modelled(self.baseline)
+
+    def _modelled(self, candidate: Candidate) -> Candidate | None:
+        """A candidate for the model of a GPU: None is eager PyTorch."""
+        return None if self._builder.stands_for_eager(candidate) else candidate
+
+    def _built(self, candidate: Candidate) -> tuple[Build, tuple[str, ...]]:
+        """The build of a candidate, and the command of its worker: no words where the build failed.
+
+        A baseline in eager PyTorch needs none: its worker is the one that all its candidates are timed against.
+        """
+        if self._builder.stands_for_eager(candidate):
+            self._builder.build_shared()
+            return Build(None, "built", ""), self._builder.baseline_command()
+        build = self._builder.build(candidate)
+        return build, () if build.worker is None else (str(build.worker),)
 
     def _of_eager(self, *, check_only: bool, first_failure: bool) -> Verdict:
         """The verdict on a baseline in eager PyTorch: itself in the candidate's place, as other baselines are."""
-        self._builder.build_shared()
+        build, command = self._built(self.baseline)
         seed = self._trials.draw_seed()
-        command = self._builder.baseline_command()
         if check_only:
             trial = self._trials.verifying(command, seed, first_failure=first_failure)
         else:
@@ -222,7 +236,7 @@ class Workbench:
                 first_failure=first_failure,
             )
             trial = Trial(request, self._all_cases(seed), _RUN_LIMIT_S, trusted=True)
-        verdict = self._begun(self.baseline.id, Build(None, "built", ""), seed)
+        verdict = self._begun(self.baseline.id, build, seed)
         verdict = self._with_judgement(verdict, self._trials.run(trial))
         if check_only:
             return verdict
@@ -319,15 +333,15 @@ class Workbench:
     def compare(self, first: Candidate, second: Candidate) -> tuple[Verdict, Verdict]:
         """Check both, and time `second` against `first`: the second verdict's score is its speedup over `first`.
 
-        If one is wrong, the other's verdict holds as far as it got, and nothing is timed.
+        If one is wrong, the other's verdict holds as far as it got, and nothing is timed. Either may be a baseline in
+        eager PyTorch.
         """
         with self._builder.using(first), self._builder.using(second):
             checked = [self.evaluate(candidate, check_only=True) for candidate in (first, second)]
             if not all(verdict.correct for verdict in checked):
                 return checked[0], checked[1]
-            builds = [self._builder.build(candidate) for candidate in (first, second)]
-            assert all(build.worker is not None for build in builds)  # they were built before
-            workers = [(str(build.worker),) for build in builds]
+            workers = [self._built(candidate)[1] for candidate in (first, second)]
+            assert all(workers)  # they were built before
             seed = self._trials.draw_seed()
             cases = self._all_cases(seed)
             alone = self._trials.run(Trial(JudgeRequest(candidate=workers[0], seed=seed, calls=0), cases, _RUN_LIMIT_S))
@@ -336,20 +350,22 @@ class Workbench:
             verdicts = [replace(verdict, seed=seed) for verdict in checked]
             timed = self._with_judgement(verdicts[1], judgement)
             if self._modeller is not None:
-                timed = self._modeller.verdict(timed, second, first, rivals=True)
+                timed = self._modeller.verdict(timed, self._modelled(second), self._modelled(first), rivals=True)
             return self._with_judgement(verdicts[0], alone), self._with_floors(timed, rivalled=True)
 
     def by_paper(self, candidate: Candidate) -> PaperScore:
         """What the paper's protocol says about a candidate, and our own checks at the listed sizes alone.
 
-        It need not be right at other sizes. On a device that only emulates, its times mean nothing.
+        It need not be right at other sizes. On a device that only emulates, its times mean nothing. Raises UsageError
+        for a baseline in eager PyTorch, which that protocol does not know.
         """
+        must_be_kernel(self.card, self.precision, candidate.code)
         with self._builder.using(candidate):
-            build = self._builder.build(candidate)
-            if build.worker is None:
+            build, worker = self._built(candidate)
+            if not worker:
                 return PaperScore(build.status or Status.FAULT, build.detail)
             seed = self._trials.draw_seed()
-            request = JudgeRequest(candidate=(str(build.worker),), cases="sweep", seed=seed, pairs=1, paper=True)
+            request = JudgeRequest(candidate=worker, cases="sweep", seed=seed, pairs=1, paper=True)
             timed = [case for case in self.card.cases if case.sweep]
             judgement = self._trials.run(Trial(request, timed, _RUN_LIMIT_S))
             left_out = sum(case.skipped is not None for case in judgement.cases)
@@ -394,14 +410,12 @@ class Workbench:
         The worker has to be known to be right: its outputs are not checked here.
         """
         with self._builder.using(candidate):
-            build = self._builder.build(candidate)
+            build, ours = self._built(candidate)
             seed = self._trials.draw_seed()
             verdict = self._begun(candidate.id, build, seed)
-            if build.worker is None:
+            if not ours:
                 return verdict
-            request = JudgeRequest(
-                candidate=(str(build.worker),), rival=(str(worker),), seed=seed, call_limit_s=_VENDOR_CALL_LIMIT_S
-            )
+            request = JudgeRequest(candidate=ours, rival=(str(worker),), seed=seed, call_limit_s=_VENDOR_CALL_LIMIT_S)
             judgement = self._trials.run(Trial(request, self.card.cases, _RUN_LIMIT_S, quiet=True))
             return self._with_floors(self._with_judgement(verdict, judgement))
 
@@ -409,8 +423,10 @@ class Workbench:
         """What compute-sanitizer's tools say of a candidate at the verification sizes; where the device has a checker
         of its own, what that says.
 
-        Raises DeviceError if there is no such tool, and UsageError for a candidate that does not build.
+        Raises DeviceError if there is no such tool, and UsageError for a candidate that does not build, or that is a
+        baseline in eager PyTorch.
         """
+        must_be_kernel(self.card, self.precision, candidate.code)
         return self._faults.sanitize(candidate, tools)
 
     def _with_floors(self, verdict: Verdict, *, rivalled: bool = False) -> Verdict:

@@ -44,6 +44,7 @@ class FakeCard:
     headers: tuple[str, ...] = ()
     suite: str = "Stand-ins"
     source: str = "double_it"
+    baseline_by: str = "kernel"
 
     def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
         return self.name + ("_optimized" if optimized else "")
