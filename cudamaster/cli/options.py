@@ -107,11 +107,18 @@ def cards_of(tasks: Sequence[str], of: str | None) -> list[TaskCard]:
 
     Raises UsageError for a task that the suite does not have.
     """
+    from cudamaster.tasks import cards
+
+    return [cards.load(source) for source in sources_of(tasks, of)]
+
+
+def sources_of(tasks: Sequence[str], of: str | None) -> list[str]:
+    """What `cards.load` takes for each of the tasks that `cards_of` gives. Raises UsageError as that does."""
     from cudamaster.core.errors import UsageError, nearest
     from cudamaster.tasks import cards, task_suites
 
     if of is None:
-        return [cards.load(name) for name in tasks or cards.names()]
+        return list(tasks or cards.names())
     suite = task_suites.named(of)
     sources = dict(zip(suite.tasks, suite.sources, strict=True))
     if unknown := next((task for task in tasks if task not in sources), None):
@@ -119,7 +126,7 @@ def cards_of(tasks: Sequence[str], of: str | None) -> list[TaskCard]:
         raise UsageError(f"The suite {suite.name} has no task {unknown!r}.", fix)
     if not sources:
         raise UsageError(f"The suite {suite.name} has no tasks.", f"Put their cards into {suite.folder / 'tasks'}.")
-    return [cards.load(sources[task]) for task in tasks or sources]
+    return [sources[task] for task in tasks or sources]
 
 
 def of_hgemm(command: Callable[..., Any]) -> Callable[..., Any]:
