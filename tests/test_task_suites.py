@@ -99,8 +99,14 @@ def test_a_search_takes_a_whole_suite_or_some_of_it(tmp_path: Path) -> None:
     plan = planning.fresh(SETTINGS, [], [Precision.FP32, Precision.BF16], of=suite)
     assert [entry.name for entry in plan.entries] == ["first_fp32", "first_bf16", "second_fp32", "second_bf16"]
     assert plan.entries[0].card == str(mine / "tasks" / "first.yaml")
+    half = mine / "tasks" / "second.yaml"
+    half.write_text(f"{half.read_text()}\nprecisions: [fp16]\n")
+    plan = planning.fresh(SETTINGS, [], list(Precision), of=suite)
+    assert [entry.name for entry in plan.entries] == ["first_fp32", "first_bf16", "second_fp16"]
+    refused = run("suite", "--suite", str(mine), "--precision", "fp16", "--out", str(tmp_path / "runs"))
+    assert "first is a task in fp32, not in fp16" in refused.output
     some = planning.fresh(SETTINGS, ["sec*"], [Precision.FP32], of=suite)
-    assert [entry.name for entry in some.entries] == ["second_fp32"]
+    assert [entry.name for entry in some.entries] == ["second_fp16"]
     with pytest.raises(UsageError, match="relu"):
         planning.fresh(SETTINGS, ["relu"], [Precision.FP32], of=suite)
     products = planning.fresh(SETTINGS, ["hgemm_nn_fp32_64x64x*"], [Precision.FP32], 3, task_suites.named("hgemm"))

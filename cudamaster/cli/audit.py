@@ -76,7 +76,6 @@ def audit(
     """
     from cudamaster.audit import corpus, running, table
     from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
 
@@ -90,12 +89,12 @@ def audit(
             f"{eager[0]} has a baseline in PyTorch, and an audit's kernels are made of a baseline in CUDA.",
             "Leave it out, or give the task a kernel for its baseline.",
         )
-    precisions = list(BENCHMARK_PRECISIONS) if precision == "both" else [Precision(precision)]
+    pairs = [(card, each) for card in wanted for each in options.precisions_of(card, precision)]
     chosen = choose(device)
     if save is not None:
         must_be_writable(_table(save), _ANOTHER)
     log = running.Log(out)
-    subjects = running.subjects(wanted, precisions, chosen)
+    subjects = [running.Subject(card, each, chosen) for card, each in pairs]
     started = monotonic()
     with _progress(console(), hidden=as_json) as progress:
         whole = running.plan(kinds, subjects, everywhere=bool(tasks) or not all(card.of_benchmark for card in wanted))

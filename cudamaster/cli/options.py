@@ -26,9 +26,10 @@ precision: Decorator = click.option(
     show_default="fp32, or the one that the task has",
     help="Element type.",
 )
-_BOTH = "both"  # of the fifty; of other tasks all that they have
+BOTH = "both"  # of the fifty; of other tasks all that they have
+PRECISIONS = click.Choice([*(each.value for each in Precision), BOTH])
 precisions: Decorator = click.option(
-    "--precision", type=click.Choice(["fp32", "bf16", _BOTH]), default=_BOTH, show_default=True
+    "--precision", type=PRECISIONS, default=BOTH, show_default=True, help="Element type; both means all of a task."
 )
 device: Decorator = click.option(
     "--device",
@@ -99,7 +100,7 @@ def precision_of(card: TaskCard, given: str) -> Precision:
 
 def precisions_of(card: TaskCard, given: str) -> tuple[Precision, ...]:
     """The precisions of a task that are meant, `both` being all. Raises UsageError as `precision_of`."""
-    return card.precisions if given == _BOTH else (precision_of(card, given),)
+    return card.precisions if given == BOTH else (precision_of(card, given),)
 
 
 def cards_of(tasks: Sequence[str], of: str | None) -> list[TaskCard]:
