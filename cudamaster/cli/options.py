@@ -134,6 +134,7 @@ def of_hgemm(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say which task of the suite hgemm is meant where the TASK is `hgemm`.
 
     The command gets the whole name. It is put directly above the options and arguments that the command has beside it.
+    What a configuration file says of these options is for `hgemm` alone, and no error with another task.
     """
 
     @click.option("--shape", metavar="MxNxK", help="With the task hgemm: rows, columns and sums, as 4096x2048x512.")
@@ -153,6 +154,12 @@ def of_hgemm(command: Callable[..., Any]) -> Callable[..., Any]:
         **more: Any,
     ) -> Any:
         which = "name" if "name" in more else "task"
+        if more[which] != "hgemm":
+            shape, accumulate, b_layout = (
+                value if was_given(name) else None
+                for name, value in (("shape", shape), ("accumulate", accumulate), ("b_layout", b_layout))
+            )
+            open_headers = open_headers and was_given("open_headers")
         more[which] = hgemm_name(more[which], shape, accumulate, b_layout, open_headers=open_headers)
         return command(*given, **more)
 
