@@ -38,7 +38,9 @@ def test_the_nearest_file_above_comes_before_the_users(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "user" / "config.toml").write_text('[all]\ndevice = "cuda"\n[optimize]\nrounds = 9\nseed = 4\n')
-    project.write_text('task-folders = ["mine", "/abs"]\ncache = "built"\n[all]\nrounds = 5\n[optimize]\nout = "found"\n')
+    project.write_text(
+        'task-folders = ["mine", "/abs"]\ncache = "built"\n[all]\nrounds = 5\n[optimize]\nout = "found"\n'
+    )
     (tmp_path / "cudamaster.toml").write_text("[optimize]\nseed = 1\n")
     monkeypatch.chdir(project.parent / "deep" / "down")
     assert of("optimize") == {"device": "cuda", "rounds": 5, "seed": 4, "out": str(project.parent / "found")}
