@@ -314,7 +314,7 @@ def test_a_sample_has_all_tasks_and_precisions_in_it() -> None:
     device = CpuDevice()
     whole = running.plan(
         kinds,
-        running.subjects([cards.load(name) for name in cards.names()], list(BENCHMARK_PRECISIONS), device),
+        [running.Subject(cards.load(name), each, device) for name in cards.names() for each in BENCHMARK_PRECISIONS],
         everywhere=False,
     )
     work = running.sample(whole, 5)

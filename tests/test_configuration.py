@@ -39,7 +39,7 @@ def test_the_nearest_file_above_comes_before_the_users(
 ) -> None:
     users = 'cache = "built"\n[all]\ndevice = "cuda"\n[optimize]\nrounds = 9\nseed = 4\n'
     (tmp_path / "user" / "config.toml").write_text(users)
-    project.write_text('tasks = ["mine", "/abs"]\n[all]\nrounds = 5\n[optimize]\nout = "found"\n')
+    project.write_text('task-folders = ["mine", "/abs"]\n[all]\nrounds = 5\n[optimize]\nout = "found"\n')
     (tmp_path / "cudamaster.toml").write_text("[optimize]\nseed = 1\n")
     monkeypatch.chdir(project.parent / "deep" / "down")
     assert of("optimize") == {"device": "cuda", "rounds": 5, "seed": 4, "out": str(project.parent / "found")}
@@ -92,7 +92,7 @@ REFUSED = [
     ('[all]\ndevice = "gpu"', 2, "device in [all] is 'gpu'", "cudamaster optimize --help"),
     ("[optimise]\nrounds = 5", 1, "optimise is no setting.", "Did you mean optimize"),
     ("rounds = 5", 1, "rounds is no setting.", "below a [command]"),
-    ('tasks = "mine"', 1, "tasks is not a list of folders.", "tasks = ["),
+    ('task_folders = "mine"', 1, "task_folders is not a list of folders.", "task_folders = ["),
     ("cache = 5", 1, "cache is not a text.", "cache = "),
     ("[hgemm]\nsample = 5", 2, "sample in [hgemm] is no command", "[hgemm.tune]"),
     ("[optimize]\njson = true", 2, "json in [optimize] is given on the command line", "Take it out"),

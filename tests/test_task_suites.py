@@ -99,12 +99,35 @@ def test_a_search_takes_a_whole_suite_or_some_of_it(tmp_path: Path) -> None:
     plan = planning.fresh(SETTINGS, [], [Precision.FP32, Precision.BF16], of=suite)
     assert [entry.name for entry in plan.entries] == ["first_fp32", "first_bf16", "second_fp32", "second_bf16"]
     assert plan.entries[0].card == str(mine / "tasks" / "first.yaml")
+    half = mine / "tasks" / "second.yaml"
+    half.write_text(f"{half.read_text()}\nprecisions: [fp16]\n")
+    plan = planning.fresh(SETTINGS, [], list(Precision), of=suite)
+    assert [entry.name for entry in plan.entries] == ["first_fp32", "first_bf16", "second_fp16"]
+    refused = run("suite", "--suite", str(mine), "--precision", "fp16", "--out", str(tmp_path / "runs"))
+    assert "first is a task in fp32, not in fp16" in refused.output
     some = planning.fresh(SETTINGS, ["sec*"], [Precision.FP32], of=suite)
-    assert [entry.name for entry in some.entries] == ["second_fp32"]
+    assert [entry.name for entry in some.entries] == ["second_fp16"]
     with pytest.raises(UsageError, match="relu"):
         planning.fresh(SETTINGS, ["relu"], [Precision.FP32], of=suite)
     products = planning.fresh(SETTINGS, ["hgemm_nn_fp32_64x64x*"], [Precision.FP32], 3, task_suites.named("hgemm"))
     assert len(products.entries) == 3
+
+
+def test_what_cannot_be_used_of_a_suite_leaves_the_others(tmp_path: Path) -> None:
+    """A search of it comes last and says why; `baselines` counts it as failed, and goes on."""
+    mine = folder(tmp_path / "mine", "first", "second", "third")
+    (mine / "fp32" / "first.cu").unlink()
+    card = mine / "tasks" / "second.yaml"
+    card.write_text(card.read_text().replace("weight:", "wieght:"))
+    plan = planning.fresh(SETTINGS, [], [Precision.FP32], of=task_suites.named(str(mine)))
+    assert [entry.name for entry in plan.entries] == ["third_fp32", "first_fp32", "second_fp32"]
+    (mine / "tasks" / "third.yaml").unlink()
+    checked = run("baselines", "--suite", str(mine), "--precision", "fp32", "--device", "cpu", "--json")
+    assert checked.exit_code == 1, checked.output
+    said = json.loads(checked.stdout)
+    assert "second.yaml" in said["unusable"][0]
+    assert [(one["task"], one["right"]) for one in said["baselines"]] == [("first", False)]
+    assert "fp32/first.cu" in said["baselines"][0]["detail"]
 
 
 @pytest.mark.parametrize(

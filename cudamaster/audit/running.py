@@ -105,11 +105,6 @@ def candidate(kind: Kind, subject: Subject) -> Candidate | NoCheat:
     return Candidate(subject.card.name, subject.precision, code, command)
 
 
-def subjects(cards: Sequence[TaskCard], precisions: Sequence[Precision], device: Device) -> list[Subject]:
-    """Every task in every precision, as far as it has them."""
-    return [Subject(card, precision, device) for card in cards for precision in card.among(precisions)]
-
-
 def plan(kinds: Sequence[Kind], subjects: Sequence[Subject], *, everywhere: bool) -> list[tuple[Kind, Subject]]:
     """What to try: kinds to which a task makes no difference on the VARIED tasks alone, unless `everywhere`.
 

@@ -76,7 +76,6 @@ def audit(
     """
     from cudamaster.audit import corpus, running, table
     from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
 
@@ -93,12 +92,12 @@ def audit(
             raise UsageError(f"{eager[0]} {why}", fix)
         for name in eager:
             click.echo(f"Left out: {name} {why}", err=True)
-    precisions = list(BENCHMARK_PRECISIONS) if precision == "both" else [Precision(precision)]
+    pairs = [(card, each) for card in wanted for each in options.precisions_of(card, precision)]
     chosen = choose(device)
     if save is not None:
         must_be_writable(_table(save), _ANOTHER)
     log = running.Log(out)
-    subjects = running.subjects(wanted, precisions, chosen)
+    subjects = [running.Subject(card, each, chosen) for card, each in pairs]
     started = monotonic()
     with _progress(console(), hidden=as_json) as progress:
         whole = running.plan(kinds, subjects, everywhere=bool(tasks) or not all(card.of_benchmark for card in wanted))

@@ -50,16 +50,26 @@ def baselines(
     """Check baselines against their double-precision references; with --calls, time them.
 
     Without TASKS, those of the suite, which is MSKernelBench if none is named. On a GPU every case is run, on the CPU
-    device the verification cases, under a memory checker. Exits with 1 when one fails.
+    device the verification cases, under a memory checker. A task of a --suite that cannot be used counts as one that
+    failed. Exits with 1 when one fails.
     """
-    from cudamaster.core.errors import UsageError
+    from cudamaster.core.errors import CardError, UsageError
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
+    from cudamaster.tasks import cards
     from cudamaster.workbench import floors
-    from cudamaster.workbench.baselines import check
+    from cudamaster.workbench.baselines import check, failed
     from cudamaster.workbench.evaluation import Workbench
 
-    named = options.cards_of(tasks, of)  # all of them before the first one runs
+    named: list[TaskCard] = []
+    unusable: list[CardError] = []
+    for source in options.sources_of(tasks, of):  # all of them before the first one runs
+        try:
+            named.append(cards.load(source))
+        except CardError as error:
+            if of is None:
+                raise
+            unusable.append(error)
     chosen = choose(device)
     if calls and chosen.emulated:
         raise UsageError("Baselines cannot be timed on the CPU device.", "Leave out --calls, or use a GPU.")
@@ -89,24 +99,35 @@ def baselines(
         about["measured read bandwidth"] = f"{limits.read_bytes_per_s / 1e12:.2f} TB/s"
         about["measured write bandwidth"] = f"{limits.write_bytes_per_s / 1e12:.2f} TB/s"
         about["limits measured"] = limits.date
+    if unusable:
+        about["cards that cannot be used"] = str(len(unusable))
+    for reason in unusable if not as_json else ():
+        out.print(styled("failed"), f"  {reason}", sep="")
     records: list[BaselineRecord] = []
     for bench, ready in zip(benches, building, strict=True):
-        ready.result()
-        records.append(check(bench, calls, limits))
+        try:
+            ready.result()
+            records.append(check(bench, calls, limits))
+        except CardError as error:  # a file of the task is missing
+            if of is None:
+                raise
+            records.append(failed(bench, error))
         about["seconds"] = f"{monotonic() - started:.0f} in all, {built_s:.0f} of them building"
         if save is not None:  # after every one: a run that is stopped keeps what it has
             _save(save, about, limits, records, {card.name: card for card in named})
         if not as_json:
             out.print(styled("correct" if records[-1].right else "wrong"), f"  {_line(records[-1])}", sep="")
-    failed = [record for record in records if not record.right]
+    right = sum(record.right for record in records)
     if as_json:
-        print_json({"device": chosen.name, "about": about, "limits": limits, "baselines": records})
+        said = {"unusable": [str(error) for error in unusable]} if unusable else {}
+        print_json({"device": chosen.name, "about": about, "limits": limits, "baselines": records, **said})
     else:
+        cards_too = f"; cards that cannot be used: {len(unusable)}" if unusable else ""
         out.print(
-            f"{len(records) - len(failed)} of {len(records)} baselines right on the {chosen.name} device; "
-            f"seconds: {about['seconds']}"
+            f"{right} of {len(records)} baselines right on the {chosen.name} device; "
+            f"seconds: {about.get('seconds', '0')}{cards_too}"
         )
-    click.get_current_context().exit(1 if failed else 0)
+    click.get_current_context().exit(1 if unusable or right < len(records) else 0)
 
 
 def _build(benches: Sequence[Workbench], *, wait: bool, quiet: bool) -> list[Future[None]]:

@@ -26,9 +26,10 @@ precision: Decorator = click.option(
     show_default="fp32, or the one that the task has",
     help="Element type.",
 )
-_BOTH = "both"  # of the fifty; of other tasks all that they have
+BOTH = "both"  # of the fifty; of other tasks all that they have
+PRECISIONS = click.Choice([*(each.value for each in Precision), BOTH])
 precisions: Decorator = click.option(
-    "--precision", type=click.Choice(["fp32", "bf16", _BOTH]), default=_BOTH, show_default=True
+    "--precision", type=PRECISIONS, default=BOTH, show_default=True, help="Element type; both means all of a task."
 )
 device: Decorator = click.option(
     "--device",
@@ -104,7 +105,7 @@ def precision_of(card: TaskCard, given: str) -> Precision:
 
 def precisions_of(card: TaskCard, given: str) -> tuple[Precision, ...]:
     """The precisions of a task that are meant, `both` being all. Raises UsageError as `precision_of`."""
-    return card.precisions if given == _BOTH else (precision_of(card, given),)
+    return card.precisions if given == BOTH else (precision_of(card, given),)
 
 
 def cards_of(tasks: Sequence[str], of: str | None) -> list[TaskCard]:
@@ -112,11 +113,18 @@ def cards_of(tasks: Sequence[str], of: str | None) -> list[TaskCard]:
 
     Raises UsageError for a task that the suite does not have.
     """
+    from cudamaster.tasks import cards
+
+    return [cards.load(source) for source in sources_of(tasks, of)]
+
+
+def sources_of(tasks: Sequence[str], of: str | None) -> list[str]:
+    """What `cards.load` takes for each of the tasks that `cards_of` gives. Raises UsageError as that does."""
     from cudamaster.core.errors import UsageError, nearest
     from cudamaster.tasks import cards, task_suites
 
     if of is None:
-        return [cards.load(name) for name in tasks or cards.names()]
+        return list(tasks or cards.names())
     suite = task_suites.named(of)
     sources = dict(zip(suite.tasks, suite.sources, strict=True))
     if unknown := next((task for task in tasks if task not in sources), None):
@@ -124,13 +132,14 @@ def cards_of(tasks: Sequence[str], of: str | None) -> list[TaskCard]:
         raise UsageError(f"The suite {suite.name} has no task {unknown!r}.", fix)
     if not sources:
         raise UsageError(f"The suite {suite.name} has no tasks.", f"Put their cards into {suite.folder / 'tasks'}.")
-    return [cards.load(sources[task]) for task in tasks or sources]
+    return [sources[task] for task in tasks or sources]
 
 
 def of_hgemm(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say which task of the suite hgemm is meant where the TASK is `hgemm`.
 
     The command gets the whole name. It is put directly above the options and arguments that the command has beside it.
+    What a configuration file says of these options is for `hgemm` alone, and no error with another task.
     """
 
     @click.option("--shape", metavar="MxNxK", help="With the task hgemm: rows, columns and sums, as 4096x2048x512.")
@@ -150,6 +159,12 @@ def of_hgemm(command: Callable[..., Any]) -> Callable[..., Any]:
         **more: Any,
     ) -> Any:
         which = "name" if "name" in more else "task"
+        if more[which] != "hgemm":
+            shape, accumulate, b_layout = (
+                value if was_given(name) else None
+                for name, value in (("shape", shape), ("accumulate", accumulate), ("b_layout", b_layout))
+            )
+            open_headers = open_headers and was_given("open_headers")
         more[which] = hgemm_name(more[which], shape, accumulate, b_layout, open_headers=open_headers)
         return command(*given, **more)
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cudamaster.suites.folder import Entry, Suite
 
 _JOBS_PER_GPU = 4  # so one measures while others wait for a model or a compiler
-_PRECISION = click.Choice(["fp32", "bf16", "both"])
 
 
 @click.command(cls=SearchCommand)
@@ -39,8 +38,9 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
               "grid.  [default: all of the suite, MSKernelBench if none is named]")  # fmt: skip
 @click.option("--sample", type=click.IntRange(1), metavar="N",
               help="Of the hgemm tasks that match, take N, spread over the sizes; always the same ones.")  # fmt: skip
-@click.option("--precision", type=_PRECISION,
-              help="Element type.  [default: fp32; for a replay, all that are in the record]")  # fmt: skip
+@click.option("--precision", type=options.PRECISIONS,
+              help="Element type; both means all of a task.  "
+              "[default: fp32; for a replay, all that are in the record]")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1, options.MOST_JOBS),
               help="Tasks to work on at once.  [default: 4 per GPU, but no more than CPU cores]")  # fmt: skip
 @search_options
@@ -140,15 +140,20 @@ def _planned(
 ) -> Suite:
     """A new suite, or one that replays a record."""
     from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
+    from cudamaster.core.values import Precision
     from cudamaster.suites import planning
-    from cudamaster.tasks import task_suites
+    from cudamaster.tasks import hgemm, task_suites
 
-    one = precision or ("both" if records.source is not None else Precision.FP32.value)
-    precisions = list(BENCHMARK_PRECISIONS) if one == "both" else [Precision(one)]
+    one = precision or (options.BOTH if records.source is not None else Precision.FP32.value)
+    precisions = list(Precision) if one == options.BOTH else [Precision(one)]
     if records.source is None:
         suite = None if of is None else task_suites.named(of)
-        return planning.fresh(search.settings(models), patterns, precisions, sample, suite)
+        plan = planning.fresh(search.settings(models), patterns, precisions, sample, suite)
+        others = (each for each in plan.entries if each.precision not in precisions and not hgemm.is_name(each.task))
+        if options.was_given("precision") and (other := next(others, None)) is not None:
+            fix = f"Leave out --precision, take {options.BOTH}, or name other tasks with --tasks."
+            raise UsageError(f"{other.task} is a task in {other.precision}, not in {one}.", fix)
+        return plan
     if of is not None:
         raise UsageError("A replay has the tasks of its record.", "Leave out --suite.")
     if sample is not None:

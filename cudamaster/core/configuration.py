@@ -26,7 +26,7 @@ from cudamaster.core.errors import UsageError, nearest
 FOLDER = "CUDAMASTER_CONFIG"
 PROJECT = "CUDAMASTER_PROJECT"
 PROJECT_FILE, USER_FILE = "cudamaster.toml", "config.toml"
-TASKS = "tasks"
+TASKS = "task-folders"  # `tasks` is the table of a command
 # Settings that are no command's, by the name that they have in a file.
 SETTINGS = ("cache", "cache-limit", "gpu-model", TASKS)
 # A project's file may come with somebody else's code: what it may not say, and the variable that says it instead.
@@ -136,7 +136,13 @@ def task_folders() -> tuple[Path, ...]:
 
     Raises as `files`.
     """
-    return tuple(Path(file.path_of(place)).absolute() for file in files() for place in file.values.get(TASKS, ()))
+    return tuple(
+        Path(file.path_of(place)).absolute()
+        for file in files()
+        for key, places in file.values.items()
+        if plain(key) == plain(TASKS)
+        for place in places
+    )
 
 
 def must_hold_no_key(file: ConfigFile, key: str, value: object, table: str = "") -> None:
@@ -190,9 +196,9 @@ def _read(path: Path, _changed: int, _size: int, of_project: bool) -> ConfigFile
 def _must_be_setting(file: ConfigFile, key: str, value: object) -> None:
     """Raise UsageError for what stands at the top of a file and is neither a table nor a setting that can be used."""
     must_hold_no_key(file, key, value)
-    if plain(key) == TASKS:
+    if plain(key) == plain(TASKS):
         if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
-            raise file.refused(key, "is not a list of folders.", 'Write tasks = ["folder"], say.')
+            raise file.refused(key, "is not a list of folders.", f'Write {key} = ["folder"], say.')
     elif plain(key) in map(plain, SETTINGS):
         if not isinstance(value, str) or not value:
             raise file.refused(key, "is not a text.", f'Write {key} = "...".')

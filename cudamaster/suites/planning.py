@@ -33,7 +33,8 @@ def fresh(
     takes so many of them, spread over the sizes. Raises UsageError if a pattern matches none, and for a sample of none.
 
     Tasks that may allocate large memory through the driver have the machine to themselves while they are timed. They
-    come last, so that other GPUs wait for them once, and not again and again.
+    come last, so that other GPUs wait for them once, and not again and again. So do tasks that cannot be used, whose
+    searches say why.
     """
     products, others = _divided(patterns)
     tasks: list[tuple[str, Precision]] = []
@@ -45,7 +46,7 @@ def fresh(
         sources = _sources(of, others=bool(others))
         chosen = _matching(list(sources), patterns if of is not None else others)
         tasks = [(name, each) for name in chosen for each in _of(sources[name], precisions)]
-        tasks.sort(key=lambda task: symbols.may_ask_driver(baseline_region(cards.load(sources[task[0]]), task[1])))
+        tasks.sort(key=lambda task: _is_last(sources[task[0]], task[1]))
     if of is None:
         shapes = _products(products)
     if sample is not None:
@@ -131,6 +132,14 @@ def _recorded(source: Path, there: Collection[str]) -> dict[str, str]:
         if path := searching.card_of(manifest):
             found[manifest.task] = path
     return found
+
+
+def _is_last(source: str, precision: Precision) -> bool:
+    """Whether a task comes after the others: it may ask the driver for memory, or cannot be used."""
+    try:
+        return symbols.may_ask_driver(baseline_region(cards.load(source), precision))
+    except CardError:
+        return True
 
 
 def _of(name: str, precisions: Sequence[Precision]) -> Sequence[Precision]:

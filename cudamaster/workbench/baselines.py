@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from cudamaster.core.errors import BaselineError
+from cudamaster.core.errors import BaselineError, CudaMasterError
 from cudamaster.core.values import Precision, Status
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.workbench.evaluation import Workbench
@@ -62,9 +62,7 @@ def check(bench: Workbench, calls: int, limits: GpuLimits | None) -> BaselineRec
     try:
         judged = bench.check_baseline(calls=calls)
     except BaselineError as error:
-        return BaselineRecord(
-            card.name, bench.precision, False, 0, {}, f"{error.reason} {error.fix}", monotonic() - started
-        )
+        return failed(bench, error, monotonic() - started)
     skipped = {case.label: case.skipped for case in judged.cases if case.skipped is not None}
     timed, empty_us = [], least_empty_us(judged.cases)
     for case in (c for c in card.cases if c.sweep):
@@ -91,6 +89,11 @@ def check(bench: Workbench, calls: int, limits: GpuLimits | None) -> BaselineRec
         worst_error=judged.worst_baseline_error,
         timed=tuple(timed),
     )
+
+
+def failed(bench: Workbench, error: CudaMasterError, seconds: float = 0.0) -> BaselineRecord:
+    """The result for a baseline that could not be checked."""
+    return BaselineRecord(bench.card.name, bench.precision, False, 0, {}, str(error), seconds)
 
 
 def naive(card: TaskCard, precision: Precision) -> str:
