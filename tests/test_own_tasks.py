@@ -166,5 +166,5 @@ def test_its_playbook_lies_beside_it() -> None:
     playbook = PlaybookModel()
     assert [step.code for step in playbook.steps("axpby", "fp32")] == [STEP.read_text()]
     assert playbook.steps("relu", "fp32")
-    with pytest.raises(UsageError, match=r"nothing for axpby in bf16.*playbook/"):
+    with pytest.raises(UsageError, match=r"no kernels for axpby in bf16.*playbook/"):
         playbook.steps("axpby", "bf16")
