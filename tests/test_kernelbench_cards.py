@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from report.scored_results import report, scored
 
-from cudamaster.build import eager
+from cudamaster.build import card_check, eager
 from cudamaster.cli import main
 from cudamaster.core import resources
 from cudamaster.core.errors import CardError, DeviceError, UsageError
@@ -126,6 +126,16 @@ def test_a_buffer_of_a_type_that_pytorch_lacks_is_refused(tmp_path: Path) -> Non
     file.write_text(file.read_text().replace("type: T", "type: unsigned int", 1))
     with pytest.raises(CardError, match="no elements of type unsigned int"):
         cards.load(str(file))
+
+
+@pytest.mark.parametrize(("module", "said"), [("x = (", "it is no Python"), ("x = 1", "it declares no class Model")])
+def test_check_reads_the_module(tmp_path: Path, module: str, said: str) -> None:
+    card = written(tmp_path)
+    assert card_check.check(card.source).problems == ()
+    card.reference_path.write_text("try:\n    def reference(): pass\nexcept OSError:\n    raise\n")
+    card.baseline_path(Precision.FP32).write_text(module)
+    (problem,) = card_check.check(card.source).problems
+    assert problem.what.startswith(said)
 
 
 def test_what_takes_a_kernel_alone_refuses_what_stands_for_pytorch(tmp_path: Path) -> None:

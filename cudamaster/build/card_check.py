@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,7 +94,8 @@ def _baselines(card: TaskCard) -> Iterator[Problem]:
             yield _missing(card, f"its baseline in {precision}, {path},", _fix_of_missing(card, precision))
             continue
         if card.is_eager:
-            continue  # a module in Python, which has no wrapper
+            yield from _defined(path, text, "Model", _names_in_python)
+            continue
         due = Signature(card.wrapper(precision), card.signature(precision))
         if (refused := check_defined(text, due)) is not None:
             yield Problem(str(path), refused.line or 1, "", refused.reason, refused.fix)
@@ -117,14 +118,20 @@ def _reference(card: TaskCard) -> Iterator[Problem]:
     except CardError:
         yield _missing(card, f"its reference, {path},", f"Write it, with a function {function}.")
         return
+    yield from _defined(path, text, function, _names_in_python if card.truth == "python" else _called)
+
+
+def _defined(path: Path, text: str, name: str, names: Callable[[str], list[str]]) -> Iterator[Problem]:
+    """A file's text has a name among those that `names` finds in it."""
     try:
-        there = _functions_in_python(text) if card.truth == "python" else _called(text)
+        there = names(text)
     except SyntaxError as error:
         yield Problem(str(path), error.lineno or 1, "", f"it is no Python: {error.msg}", "Correct its syntax.")
         return
-    if function not in there:
-        fix = nearest(function, there, "Write it; docs/adding.md shows one.")
-        yield Problem(str(path), 1, "", f"it declares no function {function}", fix)
+    if name not in there:
+        fix = nearest(name, there, "Write it; docs/adding.md shows one.")
+        what = "class" if name == "Model" else "function"
+        yield Problem(str(path), 1, "", f"it declares no {what} {name}", fix)
 
 
 def _called(text: str) -> list[str]:
@@ -133,17 +140,24 @@ def _called(text: str) -> list[str]:
     return [one.text for one, after in itertools.pairwise(tokens) if after.text == "("]
 
 
-def _functions_in_python(text: str) -> list[str]:
-    """Names that a module defines: functions, and what it imports or assigns. Raises SyntaxError."""
-    found = []
-    for node in ast.parse(text).body:
+def _names_in_python(text: str) -> list[str]:
+    """Names that a module defines, in an `if`, `try` or `with` too: functions, classes, and what it imports or assigns.
+
+    Raises SyntaxError.
+    """
+    found: list[str] = []
+    waiting: list[ast.AST] = [ast.parse(text)]
+    while waiting:
+        node = waiting.pop()
         match node:
-            case ast.FunctionDef(name=name):
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 found.append(name)
+                continue  # what it holds is no name of the module
             case ast.Assign(targets=targets):
                 found += [each.id for each in targets if isinstance(each, ast.Name)]
             case ast.ImportFrom(names=names):
                 found += [each.asname or each.name for each in names]
+        waiting += [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt | ast.excepthandler)]
     return found
 
 

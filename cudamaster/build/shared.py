@@ -74,9 +74,14 @@ class SharedBuilder:
     def _harness_sources(self) -> list[str]:
         """What a worker and its judge are made of, beside the kernels."""
         texts = [_harness_source(name) for name in ("judge", "worker")]
-        if self.card.is_eager:
-            texts += [eager.torch_of(eager.python())[0], *map(_eager_source, ("problem.py", "wiring.py", "worker.py"))]
         return [self.harness_text, _headers_hash(), self._reference, *texts]
+
+    def eager_sources(self) -> list[str]:
+        """What a verdict depends on where PyTorch runs the baseline, and no candidate's build. Raises DeviceError."""
+        if not self.card.is_eager:
+            return []
+        ours = map(_eager_source, ("problem.py", "wiring.py", "worker.py"))
+        return [eager.torch_of(eager.python())[0], *ours, self._eager_call_text.text]
 
     def build_shared(self, *, debug_baseline: bool = False) -> None:
         """Build what every candidate needs to be judged, unless it is cached. Raises DeviceError."""

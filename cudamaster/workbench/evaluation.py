@@ -127,7 +127,7 @@ class Workbench:
         """Hash of everything that a verdict on the candidate depends on, except the inputs' seed."""
         model = self._modeller.fingerprint if self._modeller is not None else ""
         parts = [self._builder.key(candidate), self.device.name, self.device.fingerprint, model]
-        return content_hash(*parts, *reference_process.sources(self.card))
+        return content_hash(*parts, *self._builder.eager_sources(), *reference_process.sources(self.card))
 
     def evaluate(
         self,
