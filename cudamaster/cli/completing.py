@@ -29,7 +29,10 @@ def attach(command: click.Command) -> click.Command:
     """The command, whose parameters complete what this module knows; only where a shell asks."""
     if VARIABLE in os.environ:
         for parameter in command.params:
-            if (completer := _BY_NAME.get(str(parameter.name))) is not None and not isinstance(command, click.Group):
+            if "--tasks" in parameter.opts:
+                parameter.shell_complete = partial(_asked, _tasks)  # type: ignore[method-assign]
+            known = _ARGUMENTS if isinstance(parameter, click.Argument) else _OPTIONS
+            if (completer := known.get(str(parameter.name))) is not None and not isinstance(command, click.Group):
                 asked = partial(_asked, completer)
                 parameter.shell_complete = asked  # type: ignore[method-assign]
     return command
@@ -44,10 +47,27 @@ def _tasks(incomplete: str) -> list[CompletionItem]:
 
 
 def _names() -> set[str]:
-    folders = [resources.bench()]
+    from cudamaster.tasks import finding
+
+    names = {"hgemm"} | {path.stem for path in (resources.bench() / "tasks").glob("*.yaml")}
     with suppress(CudaMasterError):  # a command says so
-        folders += resources.task_folders()
-    return {"hgemm"} | {path.stem for folder in folders for path in (folder / "tasks").glob("*.yaml")}
+        names.update(finding.own_names())
+    return names
+
+
+def _cards(incomplete: str) -> list[CompletionItem]:
+    """Tasks by name; where none begins so, the files that the shell knows."""
+    return _tasks(incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def _suites(incomplete: str) -> list[CompletionItem]:
+    """Suites by name; where none begins so, folders."""
+    from cudamaster.tasks import task_suites
+
+    names: list[str] = []
+    with suppress(CudaMasterError):
+        names = [suite.name for suite in task_suites.every()]
+    return _beginning(incomplete, names) or [CompletionItem(incomplete, type="dir")]
 
 
 def _strategies(incomplete: str) -> list[CompletionItem]:
@@ -71,8 +91,14 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
 
 
 # By the names of parameters, which mean the same in all commands.
-_BY_NAME: dict[str, Completer] = {
-    **dict.fromkeys(("task", "tasks", "patterns", "name"), _tasks),
-    **dict.fromkeys(("runs", "results", "resumed", "replay", "replay_models", "run"), _runs),
+_RUN_NAMES = ("runs", "results", "resumed", "replay", "replay_models", "run")
+_ARGUMENTS: dict[str, Completer] = {
+    **dict.fromkeys(("task", "tasks", "name"), _tasks),
+    **dict.fromkeys(_RUN_NAMES, _runs),
+    "cards": _cards,
+}
+_OPTIONS: dict[str, Completer] = {
+    **dict.fromkeys(_RUN_NAMES, _runs),
+    "of": _suites,
     "strategy": _strategies,
 }

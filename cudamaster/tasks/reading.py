@@ -119,11 +119,22 @@ def _problems(
 
 def _of_value(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """What is wrong with a value, which may be of several types and is of none, and what it was meant to be."""
-    due = [re.sub(r"^Input should be |, unable to parse.*|, got a.*", "", error["msg"]) for error in errors]
+    due = [_due(error["msg"]) for error in errors]
     value = errors[0]["input"]
     words = re.findall(r"'([^']+)'", " ".join(due))
     fix = nearest(value, words, "") if isinstance(value, str) else ""
     return f"{one_line(repr(value), 60)} should be {' or '.join(dict.fromkeys(due))}", fix
+
+
+def _due(said: str) -> str:
+    """What a value was meant to be, without pydantic's words: after "should be"."""
+    said = re.sub(r"^Input should be |, unable to parse.*|, got a.*", "", said)
+    said = re.sub(r"^String should match pattern ", "a text of the form ", said)
+    return re.sub(
+        r"^(String|Tuple|List) should have (at \w+ \d+ \w+).*",
+        lambda found: f"{'a text' if found[1] == 'String' else 'a list'} of {found[2]}",
+        said,
+    )
 
 
 def _fix_of(error: BaseException | None) -> str:
