@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from tree_sitter import Node
 
@@ -42,6 +43,7 @@ _SCOPES = words(
 _FILE_SCOPES = words("declaration_list translation_unit")
 
 
+@lru_cache(maxsize=256)  # an audit asks for the same baseline once for every kind
 def as_candidate(text: str, wrapper: str, *, comments: bool = False) -> str:
     """The text with `_optimized` added to the name of its wrapper (the host function that is called) and its kernels.
 
