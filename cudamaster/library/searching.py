@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,6 +107,8 @@ def prepare(
     Raises UsageError, CardError, DeviceError, ModelError for a missing key, and RunFolderError.
     """
     wanted = _wanted(task, precision, search, models, out, resumed, records, unit)
+    if task is not None and not isinstance(task, str | os.PathLike):
+        wanted = replace(wanted, loaded=task)  # which may be in no file
     settings, earlier = wanted.settings, wanted.earlier
     limits = budget.limits(earlier.sessions[-1].limits if earlier is not None and earlier.sessions else None)
     finished = wanted.is_finished

@@ -214,7 +214,12 @@ def choose_wrapper(source: Source, name: str | None) -> Function:
         raise UsageError(f"{file} has {len(free)} functions that launch kernels: {', '.join(names)}.",
                          f"Say which one is meant: --wrapper {names[0]}.")  # fmt: skip
     if kernels := [function for function in source.functions if function.kind == "kernel"]:
-        raise NoWrapper(file, kernels[0])
+        error = NoWrapper(
+            f"{file} has the kernel {kernels[0].name}, and no host function with pointers that launches it.",
+            "Add one that says how many blocks and threads it takes, such as the one printed here.",
+        )
+        error.kernel = kernels[0]
+        raise error
     raise UsageError(
         f"There is no kernel in {file}.", "Give a file with a __global__ function, and one that launches it."
     )
@@ -223,15 +228,7 @@ def choose_wrapper(source: Source, name: str | None) -> Function:
 class NoWrapper(UsageError):
     """A file with kernels alone; `kernel` is the first one, of which `making.adapter` makes a function to paste."""
 
-    def __init__(self, file: str, kernel: Function) -> None:
-        super().__init__(
-            f"{file} has the kernel {kernel.name}, and no host function with pointers that launches it.",
-            "Add one that says how many blocks and threads it takes, such as the one printed here.",
-        )
-        self.kernel = kernel
-
-    def __reduce__(self) -> tuple[type[UsageError], tuple[str, str]]:
-        return UsageError, (self.reason, self.fix)
+    kernel: Function
 
 
 def comment_on(source: Source, function: Function) -> str:

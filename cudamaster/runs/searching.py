@@ -19,6 +19,7 @@ from cudamaster.runs.spending import last_unit
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Result
 from cudamaster.tasks import cards
+from cudamaster.tasks.cards import TaskCard
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Search:
     """A search for one task in the run folder `path`.
 
     `more` is what a run that is there is given; None for a run that is not. `unit` is the device to use of several.
-    `card` is the path of the task's card, where its name alone does not find it.
+    `card` is the path of the task's card, where its name alone does not find it; `loaded` is a card of a program's own.
     """
 
     path: Path
@@ -36,6 +37,7 @@ class Search:
     unit: str | None = None
     more: More | None = None
     card: str = ""
+    loaded: TaskCard | None = None
 
     @cached_property
     def earlier(self) -> RunRecord | None:
@@ -53,7 +55,8 @@ class Search:
         unit = self.unit
         if unit is None and self.earlier is not None:
             unit = last_unit(self.earlier.sessions)
-        return backends.workbench(self.settings, cards.load(self.card or self.task), self.precision, unit)
+        card = self.loaded or cards.load(self.card or self.task)
+        return backends.workbench(self.settings, card, self.precision, unit)
 
     def models(self, limits: Limits) -> dict[Role, Model]:
         """The model of each role."""
