@@ -1,12 +1,14 @@
 """The share of the wall time in which a suite's GPUs measure, and how a second GPU shortens the wall time.
 
-    python benchmarks/gpus.py record FOLDER            replies to a suite of ten tasks; needs neither GPU nor model
+    python benchmarks/gpus.py record FOLDER [--tasks GLOB ...]      replies to a suite; needs neither GPU nor model
     python benchmarks/gpus.py measure FOLDER [--gpus 1 2] [--out FILE.json]
 
 The replies are the playbook's, and each takes as long as a reasoning model may take for it, drawn once from SECONDS
 with a fixed seed: the playbook itself answers at once, which would leave only the GPU's work.
 `measure` replays them in that time (`suite --replay-models FOLDER --real-time`) on the first GPU, on the first two and
-so on, with all tasks begun at once. Nothing else should use the machine meanwhile.
+so on, with all tasks begun at once. Nothing else should use the machine meanwhile. Then it says where the seconds of a
+task went, on average: with models (replies), in each part of its evaluations, and in everything else, which is mostly
+profiling.
 """
 
 from __future__ import annotations
@@ -18,25 +20,28 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cudamaster.core.values import Role
 from cudamaster.devices.cuda import find_gpus
 from cudamaster.runs.folder import write_record
 from cudamaster.runs.record import Exchange, decoded
 
-TASKS = "*elu"  # relu, elu, selu, gelu and leaky_relu, in both precisions
-SUITE = ("--tasks", TASKS, "--precision", "both")
+TASKS = ("*elu",)  # relu, elu, selu, gelu and leaky_relu, in both precisions
 # Wall seconds of a reply, lowest and highest.
 SECONDS = {Role.PLANNER: (8.0, 20.0), Role.CODER: (10.0, 30.0), Role.COMPILER: (2.0, 6.0)}
 SEED = 20261122
 
 
-def record(folder: Path) -> None:
+def record(folder: Path, tasks: Sequence[str]) -> None:
     """Make the record: a suite on the CPU device, whose replies then get their times."""
-    suite(folder.parent, "--device", "cpu", *SUITE, "-R", "1", "-D", "0", "--record", str(folder))
+    chosen = [word for task in tasks for word in ("--tasks", task)]
+    fixed = ("--precision", "both", "-R", "1", "-D", "0")
+    suite(folder.parent, "--device", "cpu", *chosen, *fixed, "--record", str(folder))
     random_numbers = random.Random(SEED)
     for path in sorted(folder.glob("*/exchanges/*.json")):
         exchange = decoded(Exchange, path)
@@ -58,13 +63,39 @@ def measure(folder: Path, gpus: Sequence[int]) -> list[dict[str, object]]:
             more = ("--precision", "both", "--device", "cuda", "-j", tasks)
             replay = ("--replay-models", str(folder), "--real-time")
             suite(Path(out), *replay, *more, CUDA_VISIBLE_DEVICES=",".join(found[:count]))
-            session = json.loads(next(Path(out).glob("*/suite.json")).read_text())["sessions"][-1]
+            written = json.loads(next(Path(out).glob("*/suite.json")).read_text())
+            parts_s = where_it_went(Path(out), written["entries"])
+        session = written["sessions"][-1]
         wall, use = session["seconds"], session["use"]
         measuring, held = ([unit[what] / wall for unit in use] for what in ("measuring_s", "held_s"))
         parts = ["  ".join(f"{part:.0%}" for part in column) for column in (measuring, held)]
         print(f"{count:4}  {wall:6.0f}  {parts[0]:21}  {parts[1]}", flush=True)
-        rows.append({"gpus": count, "seconds": wall, "measuring": measuring, "held": held, "ended": session["ended"]})
+        print(f"      a task, s: {', '.join(f'{part} {seconds:.1f}' for part, seconds in parts_s.items())}", flush=True)
+        done = sum(entry["state"] == "done" for entry in written["entries"])
+        row = {
+            "gpus": count,
+            "tasks": len(written["entries"]),
+            "done": done,
+            "seconds": wall,
+            "ended": session["ended"],
+        }
+        rows.append({**row, "measuring": measuring, "held": held, "parts_s": parts_s})
     return rows
+
+
+def where_it_went(out: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The seconds of a task by what they went into, the mean over all tasks of the suite in `out`."""
+    total: dict[str, float] = defaultdict(float)
+    for entry in entries:
+        total["all"] += entry["seconds"]
+    for path in out.glob("*/*/exchanges/*.json"):
+        total["replies"] += decoded(Exchange, path).reply.usage.seconds
+    for path in [*out.glob("*/*/verdicts/*.json"), *out.glob("*/*/confirmations/*.json")]:
+        for part, seconds in json.loads(path.read_text())["seconds"].items():
+            total[part] += seconds
+    known = sum(seconds for part, seconds in total.items() if part != "all")
+    total["besides"] = total["all"] - known
+    return {part: seconds / len(entries) for part, seconds in total.items()}
 
 
 def suite(out: Path, *options: str, **environment: str) -> None:
@@ -80,11 +111,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["record", "measure"])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--tasks", nargs="+", default=TASKS, metavar="GLOB", help="tasks to record, in both precisions")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--out", type=Path, help="file for the figures as JSON")
     given = parser.parse_args()
     if given.what == "record":
-        record(given.folder)
+        record(given.folder, given.tasks)
         return
     rows = measure(given.folder, given.gpus)
     if given.out is not None:
