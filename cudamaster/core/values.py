@@ -48,6 +48,10 @@ class Role(StrEnum):
     DEBUG = "debug"
     JUDGE = "judge"  # CudaForge's
     REVIEWER = "reviewer"  # examines a score that is too good
+    AGENT = "agent"  # a program that searches by itself, outside this one
+
+
+MODEL_ROLES = tuple(role for role in Role if role is not Role.AGENT)  # those that a model answers
 
 
 class Status(StrEnum):
