@@ -78,8 +78,11 @@ class Workspace:
 
     def kernel(self) -> str | None:
         """The text of kernel.cu; None if it is none that could be judged."""
+        place = self.path / KERNEL
         try:
-            with (self.path / KERNEL).open("rb") as file:
+            if not place.is_file():  # a pipe would keep us waiting
+                return None
+            with place.open("rb") as file:
                 raw = file.read(SIZE_LIMIT + 1)
         except OSError:
             return None
@@ -98,9 +101,10 @@ class Workspace:
 
     def _write(self, name: str, text: str) -> None:
         """Write a file; the agent may have put anything in its place, which is its own loss."""
-        with contextlib.suppress(FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError):
+        spoilt = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+        with contextlib.suppress(*spoilt):
             place = self.path / name
-            place.parent.mkdir(exist_ok=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
             staged = place.with_name(f".{place.name}.new")
             staged.write_text(text, encoding="utf-8")
             staged.replace(place)
