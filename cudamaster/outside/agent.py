@@ -98,8 +98,12 @@ class OutsideAgent:
         referee = Referee(About(original.task, original.precision, self._desk.device), self._desk)
         self._folder.prepare(request, self._desk, referee.address, minutes=self._minutes, grace_s=self._grace_s)
         referee.start()
-        environment = self._folder.environment(referee.address)
-        return _Work(referee, Program(self._words, self._folder.path, self._log, environment))
+        try:
+            environment = self._folder.environment(referee.address)
+            return _Work(referee, Program(self._words, self._folder.path, self._log, environment))
+        except BaseException:
+            referee.stop()
+            raise
 
     def _next(self, work: _Work) -> Submission | Ended:
         while True:

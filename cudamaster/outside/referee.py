@@ -11,6 +11,7 @@ import json
 import secrets
 import select
 import socket
+import sys
 import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
@@ -57,7 +58,9 @@ class _Server(ThreadingHTTPServer):
         self.about, self.desk, self.token = about, desk, token
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a client that hangs up in the middle is its own affair, and must not fill our terminal."""
+        """Nothing where a client hangs up in the middle: that must not fill our terminal."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
