@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import select
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -74,21 +75,21 @@ class Referee:
         """What the search judges. Raises DeviceError if it has ended."""
         return self._read(About, self._asked("GET"))
 
-    def evaluate(self, submitted: Submitted) -> Verdict:
+    def evaluate(self, submitted: Submitted, look: Callable[[], None] = lambda: None) -> Verdict:
         """The verdict on a kernel, once the search has judged it, however long that takes.
 
-        Raises what the referee does: UsageError for another task, BudgetSpent when no submission is left, and
-        DeviceError if the search ends meanwhile.
+        Meanwhile `look` is called several times a second; an exception from it ends the wait, and withdraws the kernel
+        if the search has not taken it. Raises what the referee does: UsageError for another task, BudgetSpent when no
+        submission is left, and DeviceError if the search ends meanwhile.
         """
-        return self._read(Verdict, self._asked("POST", json.dumps(to_json(submitted))))
+        return self._read(Verdict, self._asked("POST", json.dumps(to_json(submitted)), look))
 
-    def _asked(self, method: str, body: str | None = None) -> Any:
+    def _asked(self, method: str, body: str | None = None, look: Callable[[], None] = lambda: None) -> Any:
         connection = http.client.HTTPConnection(self._host, self._port)
         try:
             connection.request(method, "/", body, {"Authorization": f"Bearer {self._token}"})
-            # Python's own wait could not be interrupted by another thread, as a server that cancels a call does.
             while connection.sock is not None and not select.select([connection.sock], [], [], _LOOKED_EVERY_S)[0]:
-                pass
+                look()
             answer = json.loads(connection.getresponse().read())
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise DeviceError("The search that judges here has ended or cannot be reached.", _OUTSIDE) from error

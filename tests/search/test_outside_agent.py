@@ -24,7 +24,8 @@ from cudamaster.core.errors import BudgetSpent, ModelError, RunFolderError
 from cudamaster.core.values import Candidate, Precision, Role, Status, Verdict
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.outside.agent import OutsideAgent
-from cudamaster.outside.client import About
+from cudamaster.outside.client import About, Submitted
+from cudamaster.outside.client import Referee as Client
 from cudamaster.outside.desk import Desk
 from cudamaster.outside.program import resolved
 from cudamaster.outside.referee import Referee
@@ -303,6 +304,9 @@ def test_the_referee_answers_nobody_else(tmp_path: Path) -> None:
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
 
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
     def sent(code: str) -> str:
         return json.dumps({"task": "dot_product", "precision": "fp32", "code": code, "command": ""})
 
@@ -313,12 +317,9 @@ def test_the_referee_answers_nobody_else(tmp_path: Path) -> None:
         for body in ("{", "[]", "{}", sent(" "), sent("\ud800"), sent("z" * 200_000)):
             assert asked(body)[0] == 409, body[:20]
         assert desk.next(0) is None
-        gone = HTTPConnection("127.0.0.1", parts.port or 0)
-        gone.request("POST", "/", sent("withdrawn"), {"Authorization": f"Bearer {parts.username}"})
+        with pytest.raises(KeyboardInterrupt):  # as a call that is cancelled
+            Client(referee.address).evaluate(Submitted("dot_product", Precision.FP32, "withdrawn"), interrupt)
         until = time.monotonic() + 10
-        while not desk._waiting and time.monotonic() < until:
-            time.sleep(0.01)
-        gone.close()
         while not desk._waiting[0][1].cancelled() and time.monotonic() < until:
             time.sleep(0.05)
         assert desk.next(0) is None
