@@ -238,7 +238,7 @@ class RunFolder(RunRecord):
 
     def _put(self, path: Path, text: str) -> None:
         _write(path, text)
-        if self._own is not None:
+        if self._own is not None and path.suffix in _SUFFIXES:
             self._own[path] = _digest(text.encode())
 
     def _remove_half_written(self) -> None:
