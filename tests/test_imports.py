@@ -36,7 +36,8 @@ PACKAGES: dict[str, set[str]] = {
     "families": {"tasks", "models"},
     "agents": {"guards", "models"},
     "strategies": {"models", "agents"},
-    "runs": {"tasks", "devices", "profiling", "workbench", "models", "families", "agents", "strategies"},
+    "outside": {"guards", "models", "agents", "strategies"},
+    "runs": {"tasks", "devices", "profiling", "workbench", "models", "families", "agents", "strategies", "outside"},
     "view": {"runs"},
     "suites": {"tasks", "guards", "runs", "strategies"},
     "report": {"tasks", "profiling", "modelling", "vendor", "models", "strategies", "runs", "view", "suites"},
@@ -51,6 +52,7 @@ PACKAGES: dict[str, set[str]] = {
         "models",
         "agents",
         "strategies",
+        "outside",
         "runs",
     },
 }
@@ -73,7 +75,7 @@ NARROWER: dict[str, set[str]] = {
     "hgemm.statistics": {"hgemm.table", "tasks.hgemm"},
 }
 # The half of the package that builds and judges knows nothing of the half that searches; runs/ knows both.
-SEARCH = {"agents", "models", "families", "strategies", "runs", "view", "suites", "report"}
+SEARCH = {"agents", "models", "families", "strategies", "outside", "runs", "view", "suites", "report"}
 BENCH = {"tasks", "guards", "devices", "build", "kernelbench", "judging", "faults", "profiling", "modelling",
          "workbench", "vendor", "audit", "making"}  # fmt: skip
 WRITING = {
@@ -95,7 +97,8 @@ READING = [f"report.{name}" for name in ("data", "numbers", "loading", "from_run
 READING += [
     f"report.{name}" for name in ("agreement", "authorities", "saved", "comparing", "tables", "headline", "export")
 ]
-WRITERS = {"runs.folder", "suites.folder"}
+# keeper and program open what they read, and a log.
+WRITERS = {"runs.folder", "suites.folder", "outside.workspace", "outside.program", "outside.keeper", "outside.agent"}
 
 
 def modules() -> dict[str, ast.Module]:

@@ -14,7 +14,7 @@ import pytest
 from cudamaster.cli import commands, compare, configured, main
 from cudamaster.cli import report as report_command
 from cudamaster.core import configuration, errors, resources
-from cudamaster.core.values import Role
+from cudamaster.core.values import MODEL_ROLES
 from cudamaster.models.choose import variable_of
 
 ROOT = Path(__file__).parent.parent
@@ -79,7 +79,7 @@ def variables_of_the_code() -> set[str]:
     for folder in (package / "devices", ROOT / "bench"):
         for path in (each for end in ("*.cpp", "*.h", "*.cu") for each in folder.rglob(end)):
             found |= set(re.findall(r'getenv\("(\w+)"\)', path.read_text(encoding="utf-8")))
-    return found | {variable_of(role) for role in Role}
+    return found | {variable_of(role) for role in MODEL_ROLES}
 
 
 def test_every_variable_is_in_the_table_and_the_other_way_round() -> None:

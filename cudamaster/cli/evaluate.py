@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -75,6 +75,10 @@ def evaluate(
     `cudamaster tasks TASK`). Exits with 1 if the kernel is not correct, even if it is correct at the listed sizes
     alone.
     """
+    from cudamaster.outside import client
+
+    if client.of_environment() is not None:
+        _submit(task, file, precision, device, command, calls, seed, check_only, protocol, as_json=as_json)
     from cudamaster.devices import smi
 
     if device != "cpu":
@@ -124,6 +128,37 @@ def evaluate(
     click.get_current_context().exit(0 if right else 1)
 
 
+def _submit(
+    task: str,
+    file: Path,
+    precision: str,
+    device: str,
+    command: str | None,
+    calls: int | None,
+    seed: int | None,
+    check_only: bool,
+    protocol: str,
+    *,
+    as_json: bool,
+) -> NoReturn:
+    """Have the kernel judged by the search that this command is inside of, as the search's agent."""
+    from cudamaster.library import verdicts
+    from cudamaster.outside import client
+
+    if protocol == "paper":
+        client.must_be_outside("The paper's protocol")
+    given = precision if options.was_given("precision") else None
+    with working(f"{task}: waiting for the verdict of the search", hidden=as_json):
+        verdict = verdicts.evaluate(
+            task, file, precision=given, device=device, command=command, calls=calls, check_only=check_only, seed=seed
+        )
+    if as_json:
+        print_json(verdict)
+    else:
+        _show(console(), verdict, timed=True)
+    click.get_current_context().exit(0 if verdict.correct else 1)
+
+
 def _show(out: Console, verdict: Verdict, *, timed: bool) -> None:
     """A verdict for a person; `timed` says whether times were asked for."""
     timed = timed and verdict.correct
@@ -137,7 +172,8 @@ def _show(out: Console, verdict: Verdict, *, timed: bool) -> None:
         out.print(verdict.log)
     for note in verdict.notes:
         out.print(f"note: {note}")
-    out.print(f"{say_seconds(verdict.seconds)}; seed {verdict.seed}")
+    seed = "" if verdict.seed is None else f"; seed {verdict.seed}"
+    out.print(f"{say_seconds(verdict.seconds)}{seed}")
     if timed and verdict.emulated:
         only = verdict.modelled is not None and verdict.score is None
         out.print(only_a_gpu() if only else about_times(verdict.modelled))

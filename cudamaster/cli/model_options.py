@@ -13,16 +13,17 @@ from typing import Any
 import click
 
 from cudamaster.cli import options
-from cudamaster.core.values import Role
+from cudamaster.core.values import MODEL_ROLES
 from cudamaster.library.search_options import ModelOptions, RecordOptions
 
 _FOLDER = click.Path(path_type=Path)
 # Parameters whose values a record holds.
 _SETTLED = {"strategy", "rounds", "debug_tries", "pairs", "profile", "thresholds", "examples", "jump_factor",
-            "jump_above", "model", "base_url", "temperature", "reasoning_effort"}  # fmt: skip
+            "jump_above", "agent_command", "agent_minutes", "model", "base_url", "temperature",
+            "reasoning_effort"}  # fmt: skip
 # And those of a run that is resumed, or replayed whole.
 _SETTLED_TOO = {"device", "seed", "precision", "patterns", "record"}
-_ROLE_MODELS = {f"{role.value}_model" for role in Role}
+_ROLE_MODELS = {f"{role.value}_model" for role in MODEL_ROLES}
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,7 +40,7 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         from cudamaster.models import choose
 
-        by_role = {role: others.pop(f"{role.value}_model") for role in Role}
+        by_role = {role: others.pop(f"{role.value}_model") for role in MODEL_ROLES}
         # The environment comes before files, and click knows nothing of these variables.
         configured = {
             choose.MODEL: _of_file("model", model),
@@ -59,7 +60,8 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     added = [
         click.option("--model", help="LiteLLM model of all roles, e.g. openai/o4-mini; default $CUDAMASTER_MODEL or "
                      "playbook."),
-        *(click.option(f"--{role.value}-model", help=f"Model of the {role.value} agent alone.") for role in Role),
+        *(click.option(f"--{role.value}-model", help=f"Model of the {role.value} agent alone.")
+          for role in MODEL_ROLES),
         click.option("--base-url", help="Address of an OpenAI-compatible server of your own."),
         click.option("--temperature", type=options.Number(0, 2), help="Of all models that take one."),
         click.option("--reasoning-effort", help="Of all models that take one: low, medium, high, or what else their "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cudamaster.cli.output import ourselves, print_to_copy, score_column, styled, table, why_incomplete
+from cudamaster.core.values import Role
 from cudamaster.models.playbook import NAME as PLAYBOOK
 
 if TYPE_CHECKING:
@@ -35,11 +36,14 @@ def introduce(out: Console, what: str, hardware: Hardware, settings: Settings, p
         out.print(f"Device: cpu{reason}. Kernels are executed on the host: results are checked, {times}.")
         if hardware.modelled is not None:
             out.print(f"Model of a GPU: {hardware.modelled.described}.")
-    names = sorted(set(settings.models.values()))
+    models = {role: name for role, name in settings.models.items() if role is not Role.AGENT}
+    names = sorted(set(models.values()))
+    if Role.AGENT in settings.models:
+        print_to_copy(out, f"Agent: {settings.options['command']}")
     if names == [PLAYBOOK]:
         out.print("Model: the built-in playbook of hand-written kernels, not a language model.")
-    else:
-        out.print(f"Models: {', '.join(f'{role.value} {name}' for role, name in settings.models.items())}"
+    elif names:
+        out.print(f"Models: {', '.join(f'{role.value} {name}' for role, name in models.items())}"
                   if len(names) > 1 else f"Model: {names[0]}")  # fmt: skip
     if replay is not None and replay.models_only:
         out.print(f"Replies and their costs come from {replay.record}; kernels are built and measured again.")
@@ -58,7 +62,7 @@ def conclude(out: Console, result: Result, path: Path, settings: Settings) -> No
     print_to_copy(out, f"Best kernel:    {path / 'best.cu'}{lost}")
     print_to_copy(out, f"Build command:  {result.best.command}")
     print_to_copy(out, f"Evidence:       {path / 'verdicts' / (result.best.id + '.json')}")
-    if not only_playbook:
+    if not only_playbook and Role.AGENT not in settings.models:
         _say_cost(out, result)
     if not result.verdict.complete:
         out.print(

@@ -34,6 +34,9 @@ def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_j
     Exits with 1 if a tool finds something, and with 4 if one could not finish. racecheck's warnings, about threads of
     one warp, are shown but fail no kernel.
     """
+    from cudamaster.outside import client
+
+    client.must_be_outside("A look for races and memory faults")
     from cudamaster.core.errors import DeviceError
     from cudamaster.core.values import Candidate
     from cudamaster.devices.choose import choose

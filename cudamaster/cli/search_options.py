@@ -51,18 +51,29 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
         jump_above: float,
         examples: int,
         thresholds: str,
+        agent_command: str | None,
+        agent_minutes: float | None,
         **others: Any,
     ) -> Any:
+        if strategy != "agent" and not options.was_given("agent_command"):
+            agent_command = None  # a file's is for searches of that strategy
+        if strategy != "agent" and not options.was_given("agent_minutes"):
+            agent_minutes = None
         search = SearchOptions(strategy, rounds, debug_tries, pairs, device, seed, profile, jump_factor, jump_above,
-                               examples, thresholds)  # fmt: skip
+                               examples, thresholds, agent_command, agent_minutes)  # fmt: skip
         return command(search=search, **others)
 
     added: list[options.Decorator] = [
         click.option("--strategy", default="cudamaster", show_default=True, help="How to search, see below."),
         click.option("-R", "--rounds", type=click.IntRange(1, MOST_ROUNDS),
-                     help="Rounds of the search; samples for `sample`.  [default: 3; other strategies: 10]"),
+                     help="Rounds of the search; samples for `sample`, submissions for `agent`.  [default: 3; agent: "
+                     "20; other strategies: 10]"),
         click.option("-D", "--debug-tries", type=click.IntRange(0, MOST_ROUNDS),
                      help="Attempts to repair a failing kernel in each round (strategy cudamaster).  [default: 3]"),
+        click.option("--agent-command", metavar="CMD",
+                     help="The program that searches, for the strategy `agent`: 'python my_agent.py', say."),
+        click.option("--agent-minutes", type=options.Number(0, min_open=True), metavar="M",
+                     help="How long a session lets that program work.  [default: 60]"),
         click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
                      help="Set an option that only this strategy has; can be repeated."),
         options.device,

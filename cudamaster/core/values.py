@@ -48,6 +48,15 @@ class Role(StrEnum):
     DEBUG = "debug"
     JUDGE = "judge"  # CudaForge's
     REVIEWER = "reviewer"  # examines a score that is too good
+    AGENT = "agent"  # a program that searches by itself, outside this one
+
+    @property
+    def in_words(self) -> str:
+        """What it is called in a sentence: "the planner agent", "the outside agent"."""
+        return f"the {'outside' if self is Role.AGENT else self.value} agent"
+
+
+MODEL_ROLES = tuple(role for role in Role if role is not Role.AGENT)  # those that a model answers
 
 
 class Status(StrEnum):

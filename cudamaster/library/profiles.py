@@ -13,6 +13,7 @@ from cudamaster.devices.ncu import NoProfile
 from cudamaster.library.progress import Progress, telling
 from cudamaster.library.ranges import LARGEST_SEED, must_be_within
 from cudamaster.library.subjects import choose_device, code_of, command_of, load_task, precision_for
+from cudamaster.outside import client
 from cudamaster.profiling import configuration, metric_sets
 from cudamaster.profiling import thresholds as limits
 from cudamaster.profiling.configuration import Configuration
@@ -86,6 +87,7 @@ class Profiling:
         seed: int | None = None,
     ) -> None:
         """Arguments and errors are those of `profile`."""
+        client.must_be_outside("A profile")
         if mode not in ("filtered", "full", "none"):
             raise UsageError(f"There is no mode {mode!r}.", "Take filtered, full or none.")
         if mode == "none" and metrics is not None:

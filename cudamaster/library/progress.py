@@ -110,17 +110,3 @@ class Lines(Observer):
     def stopped(self, note: str) -> None:
         """Why the search ends early."""
         self._progress(note)
-
-
-class Both(Observer):
-    """Passes every event on to two observers, to the first one first."""
-
-    def __init__(self, first: Observer, second: Observer) -> None:
-        def passing(event: str) -> Callable[..., None]:
-            def passed(*what: object, **more: object) -> None:
-                getattr(first, event)(*what, **more)
-                getattr(second, event)(*what, **more)
-
-            return passed
-
-        vars(self).update({event: passing(event) for event in vars(Observer) if not event.startswith("_")})

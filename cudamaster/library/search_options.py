@@ -34,6 +34,8 @@ class SearchOptions:
     jump_above: float
     examples: int
     thresholds: str
+    agent_command: str | None = None
+    agent_minutes: float | None = None
 
     def settings(self, models: ModelOptions) -> Settings:
         """The settings of a fresh search with these models. Raises UsageError, and ModelError for a missing key."""
@@ -41,6 +43,7 @@ class SearchOptions:
 
         from cudamaster.core.speed import MARGIN
         from cudamaster.models.choose import must_be_usable
+        from cudamaster.outside import program
         from cudamaster.runs.record import Settings
         from cudamaster.strategies import registry
         from cudamaster.strategies.large_gains import JumpRule
@@ -48,13 +51,17 @@ class SearchOptions:
         search = registry.find(self.strategy)
         choice = models.choice(search.roles)
         rule = JumpRule(self.jump_factor, self.jump_above)
-        own = registry.parse_options(search, self.pairs)
+        own = registry.parse_options(search, (*self.pairs, *self._of_agent(Role.AGENT in search.roles)))
+        agent: dict[Role, str] = {}
+        if Role.AGENT in search.roles:
+            own["command"] = program.resolved(str(own["command"]))
+            agent[Role.AGENT] = program.name_of(str(own["command"]))
         settings = Settings(
             self.strategy,
             self.rounds or search.rounds,
             registry.debug_tries_of(search, self.debug_tries),
             self.device,
-            choice.names,
+            {**agent, **choice.names},
             choice.base_url,
             self.seed,
             registry.profile_of(search, self.profile, own),
@@ -70,6 +77,22 @@ class SearchOptions:
         named = {role: name for role, name in choice.names.items() if role not in models.objects(choice.names)}
         must_be_usable(replace(choice, names=named))  # last, because it takes seconds
         return settings
+
+    def _of_agent(self, outside: bool) -> list[str]:
+        """What was said of an outside agent, as options of its strategy. Raises UsageError where none searches."""
+        said = {"command": self.agent_command, "minutes": self.agent_minutes}
+        given = {name: value for name, value in said.items() if value is not None}
+        if given and not outside:
+            raise UsageError(
+                f"--agent-{next(iter(given))} is for an outside agent, and the strategy is {self.strategy}.",
+                "Add --strategy agent.",
+            )
+        if outside and self.seed is not None:
+            raise UsageError(
+                "With --seed every evaluation would have the same inputs and sizes, which the agent could learn.",
+                "Leave --seed out.",
+            )
+        return [f"{name}={value}" for name, value in given.items()]
 
 
 @dataclass(frozen=True)
@@ -105,10 +128,13 @@ class ModelOptions:
         named = by_role.get(Role.REVIEWER) or os.environ.get(variable) or self.configured.get(variable)
         if named == NAME:
             raise UsageError("The playbook is not a model and cannot review.", "Name a model, or no reviewer.")
-        asked = [*roles, Role.REVIEWER] if named else [*roles]
+        models_of = [role for role in roles if role is not Role.AGENT]
+        asked = [*models_of, Role.REVIEWER] if named else models_of
+        if not models_of and (self.model is not None or (self.base_url is not None and not named)):
+            raise UsageError("An outside agent asks models of its own.", "Leave --model and --base-url out.")
         for role, model in by_role.items():
             if model is not None and role not in asked:
-                names = ", ".join(each.value for each in asked)
+                names = ", ".join(each.value for each in asked) or "no model"
                 raise UsageError(
                     f"This strategy asks no {role.value} agent: it asks {names}.", f"Leave --{role.value}-model out."
                 )
@@ -178,9 +204,19 @@ class BudgetOptions:
 
 
 def must_be_priced(models: Mapping[Role, Model], limits: Limits) -> None:
-    """Raise UsageError if dollars are limited and a model has no known price: the limit could not be kept."""
+    """Raise UsageError if a limit could not be kept.
+
+    That is one of dollars if a model has no known price, and either of an outside agent's, which nobody counts.
+    """
     from cudamaster.models.choose import unpriced
 
+    if Role.AGENT in models:
+        for option, limit in (("--max-dollars", limits.dollars), ("--max-tokens", limits.tokens)):
+            if limit is not None:
+                raise UsageError(
+                    f"{option} cannot be kept: what an outside agent spends is unknown here.",
+                    f"Limit it in the agent itself, or give --max-minutes (with --resume: and `{option} inf`).",
+                )
     names = unpriced(models) if limits.dollars is not None else ()
     if names:
         raise UsageError(

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Candidate, Precision, ProfileMode, Role, Verdict
-from cudamaster.library.progress import Both, Lines, Progress
+from cudamaster.core.values import MODEL_ROLES, Candidate, Precision, ProfileMode, Role, Verdict
+from cudamaster.library.progress import Lines, Progress
 from cudamaster.library.ranges import LARGEST_SEED, MOST_ROUNDS, must_be_within
 from cudamaster.library.search_options import (
     BudgetOptions,
@@ -24,11 +24,12 @@ from cudamaster.library.subjects import choose_device, load_task, precision_of
 from cudamaster.models import choose
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.models.protocol import Model
+from cudamaster.outside import client
 from cudamaster.runs import backends, optimization, searching
 from cudamaster.runs.budget import Budget, Limits, Spent
 from cudamaster.runs.carrying import More
 from cudamaster.runs.spending import spent
-from cudamaster.strategies.protocol import Observer
+from cudamaster.strategies.protocol import Both, Observer
 from cudamaster.strategies.result import Result
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def prepare(
 
     Raises UsageError, CardError, DeviceError, ModelError for a missing key, and RunFolderError.
     """
+    client.must_be_outside("A search")
     wanted = _wanted(task, precision, search, models, out, resumed, records, unit)
     if task is not None and not isinstance(task, str | os.PathLike):
         wanted = replace(wanted, loaded=task)  # which may be in no file
@@ -315,7 +317,7 @@ def _device(device: str | Device | None) -> tuple[str, str | None]:
 
 
 def _by_role(models: Mapping[str, str | Model] | None) -> dict[Role, str | Model | None]:
-    known = {role.value: role for role in Role}
+    known = {role.value: role for role in MODEL_ROLES}
     for role in models or {}:
         if role not in known:
             raise UsageError(f"There is no agent {role!r}.", f"Name models for {', '.join(known)}.")

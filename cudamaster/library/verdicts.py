@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from cudamaster.core.values import Candidate, Verdict
 from cudamaster.library.progress import Progress, telling
 from cudamaster.library.ranges import LARGEST_SEED, MOST_CALLS, must_be_within
 from cudamaster.library.subjects import choose_device, code_of, command_of, load_task, precision_for
+from cudamaster.outside import client
 from cudamaster.workbench.evaluation import Workbench
 
 if TYPE_CHECKING:
@@ -75,7 +77,14 @@ def evaluate(
     `progress` gets a line of text when work begins and then once a second, from a thread of its own. Raises UsageError
     for arguments that make no sense, CardError for a card that cannot be used, DeviceError for a device or compiler
     that is missing or failed, and its kind BaselineError if the task's own baseline fails.
+
+    In a program that works for a search, as its outside agent (docs/agents.md), the search judges the kernel: that is
+    one of its submissions. Then `calls`, `check_only` and `seed` are refused, and so is another task or precision (by
+    default it is the search's). Raises BudgetSpent when no submission is left.
     """
+    if (referee := client.of_environment()) is not None:
+        settled = {"calls": calls, "check_only": check_only or None, "seed": seed}
+        return _by_referee(referee, task, kernel, precision, device, command, settled, progress)
     bench, candidate = _placed(task, kernel, precision, device, command, calls, seed)
     if check_only and calls is not None:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --calls.")
@@ -100,6 +109,7 @@ def evaluate_by_paper(
     `within` whether all outputs are within its absolute error of 1e-5 of the baseline's. A device that measures no
     times of its own gives no cases and no score.
     """
+    client.must_be_outside("The paper's protocol")
     bench, candidate = _placed(task, kernel, precision, device, command, calls, seed)
     with telling(progress, f"{_name(bench)}: by the paper's protocol", "building and running"):
         paper = bench.by_paper(candidate)
@@ -123,6 +133,7 @@ def compare(
     Arguments and errors are those of `evaluate`; `command` is that of both, and `calls` is at least 2. On the CPU
     device a model of a GPU gives the times, and a difference within its known error is unsure.
     """
+    client.must_be_outside("A comparison")
     must_be_within("calls", calls, 2, MOST_CALLS)
     card, chosen = load_task(task), choose_device(device)
     must_be_within("seed", seed, 0, LARGEST_SEED)
@@ -133,6 +144,39 @@ def compare(
     pair = [Candidate(card.name, one, *each) for each in zip(codes, commands, strict=True)]
     with telling(progress, _name(bench), f"building and running both on the {chosen.name} device"):
         return Compared(*bench.compare(*pair))
+
+
+def _by_referee(
+    referee: client.Referee,
+    task: str | os.PathLike[str] | TaskCard,
+    kernel: str | os.PathLike[str] | Candidate,
+    precision: str | None,
+    device: str | Device,
+    command: str | None,
+    settled: Mapping[str, object],
+    progress: Progress | None,
+) -> Verdict:
+    """The verdict of the search that this program works for."""
+    for name, value in settled.items():
+        if value is not None:
+            raise UsageError("Inside a search all kernels are judged in the same way.", f"Leave {name} out.")
+    about = referee.about()
+    card = load_task(task)
+    if precision is None and not isinstance(kernel, Candidate):
+        precision = about.precision
+    one = precision_for(card, precision, kernel)
+    if (card.name, one) != (about.task, about.precision):
+        raise UsageError(
+            f"This search is about {about.task} in {about.precision}, not {card.name} in {one}.",
+            "Submit a kernel of that.",
+        )
+    name = device if isinstance(device, str) else device.name
+    if name not in ("auto", about.device):
+        raise UsageError(f"This search judges on the {about.device} device, not on {name}.", "Leave device out.")
+    own = kernel.command if isinstance(kernel, Candidate) else ""
+    submitted = client.Submitted(about.task, about.precision, code_of(kernel, card, one), command or own)
+    with telling(progress, f"{card.name} ({one})", "waiting for the verdict of the search"):
+        return referee.evaluate(submitted)
 
 
 def _placed(

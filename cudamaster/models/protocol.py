@@ -103,12 +103,17 @@ class AnsweredBy:
 
 
 @runtime_checkable
-class TriesAgain(Protocol):
+class Waits(Protocol):
+    """A model that takes its time: it calls `while_asking` several times a second, which may raise and end the call."""
+
+    while_asking: Callable[[], None] | None
+
+
+@runtime_checkable
+class TriesAgain(Waits, Protocol):
     """A model that waits for a server, and repeats a failing call after a pause.
 
-    It calls `while_asking` several times a second during an attempt, and `before_pause` with the seconds of each pause
-    and the reason. Both may raise, which ends the call.
+    It calls `before_pause` with the seconds of each pause and the reason, which may raise and end the call too.
     """
 
     before_pause: Callable[[float, str], None] | None
-    while_asking: Callable[[], None] | None

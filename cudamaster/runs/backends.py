@@ -7,10 +7,12 @@ from dataclasses import replace as changed
 from functools import partial
 from pathlib import Path
 
+from cudamaster.core import resources
 from cudamaster.core.values import Precision, Role
 from cudamaster.devices.choose import choose as choose_device
 from cudamaster.models import choose
 from cudamaster.models.protocol import Model
+from cudamaster.outside.agent import OutsideAgent
 from cudamaster.runs import playbooks, replaying
 from cudamaster.runs.budget import Limits
 from cudamaster.runs.record import Replay, RunRecord, Settings, read_record
@@ -76,7 +78,8 @@ def models(settings: Settings, run: Path, limits: Limits | None = None, own: Pat
     """
     record = record_of(settings)
     if settings.replay is None or record is None:
-        return choose.build(_choice(settings), (limits or Limits()).reply_seconds, partial(playbooks.playbook, own))
+        asked = choose.build(_choice(settings), (limits or Limits()).reply_seconds, partial(playbooks.playbook, own))
+        return {**asked, Role.AGENT: _agent(settings, run, own)} if Role.AGENT in settings.models else asked
     done = replaying.answered(read_record(run)) if (run / "run.json").is_file() else None
     return replaying.models(
         record, done, same_requests=not settings.replay.models_only, real_time=settings.replay.real_time
@@ -84,4 +87,12 @@ def models(settings: Settings, run: Path, limits: Limits | None = None, own: Pat
 
 
 def _choice(settings: Settings) -> choose.Choice:
-    return choose.Choice(settings.models, settings.base_url, settings.sampling)
+    names: dict[Role, str] = {role: name for role, name in settings.models.items() if role is not Role.AGENT}
+    return choose.Choice(names, settings.base_url, settings.sampling)
+
+
+def _agent(settings: Settings, run: Path, own: Path | None) -> OutsideAgent:
+    """The outside agent of a run, which finds the tasks that this process finds."""
+    tasks = (*([] if own is None else [own]), *resources.task_folders())
+    options = settings.options
+    return OutsideAgent(str(options["command"]), run, minutes=float(options["minutes"]), tasks=tasks)

@@ -12,6 +12,8 @@
     sessions.json                who worked on it: for how long, under which budget, and when it held a device
     best.cu, best.json           the best so far; the baseline at first
     summary.json                 the result; exists only when the run is finished
+    agent/, agent.log            the folder of an outside agent and what it printed, for the strategy `agent` alone;
+                                 outside/ writes them
 
 Each file is written under a temporary name, flushed to the disk and renamed. So a reader sees all of it or nothing, and
 a kill leaves at most a hidden temporary file, which the next opening removes. A folder appears complete, with its
@@ -23,6 +25,7 @@ while `recording` returns what is stored here. Use `record` to read a folder wit
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -52,6 +55,8 @@ from cudamaster.runs.record import (
     unusable,
 )
 
+_SUFFIXES = (".json", ".cu", ".command")  # a build log counts for nothing
+
 
 def fresh_path(parent: Path, task: str, precision: Precision) -> Path:
     """A path under `parent` for a new run, named after task, precision and time; nothing is created."""
@@ -73,6 +78,7 @@ class RunFolder(RunRecord):
     def __init__(self, path: Path, manifest: Manifest, lock: int) -> None:
         super().__init__(path, manifest)
         self._lock = lock
+        self._own: dict[Path, str] | None = None  # digests of its files, once it is guarded
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunFolder:
@@ -148,42 +154,42 @@ class RunFolder(RunRecord):
         """Give the run settings with more to do. Removes the summary first: a kill in between leaves it unfinished."""
         (self.path / "summary.json").unlink(missing_ok=True)
         self.manifest = replace(self.manifest, settings=settings)
-        write_record(self.path / "run.json", self.manifest)
+        self._put(self.path / "run.json", record_text(self.manifest))
 
     def save_exchange(self, number: int, request: Request, reply: Reply) -> None:
         """Store one answered call."""
         exchange = Exchange(number, request_hash(request), request, reply)
-        write_record(self.path / "exchanges" / f"{number:04d}_{request.role.value}.json", exchange)
+        self._put_record(self.path / "exchanges" / f"{number:04d}_{request.role.value}.json", exchange)
 
     def save_candidate(self, candidate: Candidate) -> None:
         """Store a candidate's text and command."""
         code = self.path / "candidates" / f"{candidate.id}.cu"
-        _write(code, candidate.code)
-        _write(code.with_suffix(".command"), candidate.command)
+        self._put(code, candidate.code)
+        self._put(code.with_suffix(".command"), candidate.command)
 
     def save_build_log(self, candidate: str, log: str) -> None:
         """Store what compiler and linker said of a candidate."""
-        _write(self.path / "builds" / f"{candidate}.log", log)
+        self._put(self.path / "builds" / f"{candidate}.log", log)
 
     def save_verdict(self, verdict: Verdict) -> None:
         """Store a verdict under the id of its candidate."""
-        write_record(self.path / "verdicts" / f"{verdict.candidate}.json", verdict)
+        self._put_record(self.path / "verdicts" / f"{verdict.candidate}.json", verdict)
 
     def save_confirmation(self, verdict: Verdict) -> None:
         """Store a second verdict under the id of its candidate."""
-        write_record(self.path / "confirmations" / f"{verdict.candidate}.json", verdict)
+        self._put_record(self.path / "confirmations" / f"{verdict.candidate}.json", verdict)
 
     def save_findings(self, findings: Findings) -> None:
         """Store findings under the id of their candidate."""
-        write_record(self.path / "findings" / f"{findings.candidate}.json", findings)
+        self._put_record(self.path / "findings" / f"{findings.candidate}.json", findings)
 
     def save_sessions(self, sessions: tuple[Session, ...]) -> None:
         """Replace the sessions of the run."""
-        write_record(self.path / "sessions.json", Sessions(sessions))
+        self._put_record(self.path / "sessions.json", Sessions(sessions))
 
     def save_best(self, candidate: Candidate, verdict: Verdict, score: float) -> None:
         """Replace best.cu and best.json by a new best. best.json names its candidate."""
-        _write(self.path / "best.cu", candidate.code)
+        self._put(self.path / "best.cu", candidate.code)
         best = {
             "candidate": candidate.id,
             "command": candidate.command,
@@ -195,11 +201,45 @@ class RunFolder(RunRecord):
         }
         if self.confirmation(candidate.id) is not None:
             best["confirmation"] = f"confirmations/{candidate.id}.json"
-        _write_json(self.path / "best.json", to_json(best))
+        self._put(self.path / "best.json", _json_text(to_json(best)))
 
     def save_summary(self, summary: Mapping[str, object]) -> None:
         """Store the result of a finished run."""
-        _write_json(self.path / "summary.json", to_json(summary))
+        self._put(self.path / "summary.json", _json_text(to_json(summary)))
+
+    def guard(self) -> None:
+        """From here on take no file for the run's that another program writes, as one could that is at work beside it.
+
+        What is read back has to be as this process wrote it, or as it is now.
+        """
+        self._own = {path: _digest(path.read_bytes()) for path in self._files()}
+
+    def must_be_own(self) -> None:
+        """Raise RunFolderError, which names it, for a file that another program made, changed or removed meanwhile."""
+        own = self._own or {}
+        for path in sorted({*own, *self._files()}):
+            if not path.is_file():
+                raise _not_own(path)
+            self._bytes(path)
+
+    def _files(self) -> list[Path]:
+        """The files that the run has by now, except the lock and what is half-written."""
+        found = [each for place in (self.path, *map(self.path.joinpath, FOLDERS)) for each in place.glob("[!.]*.*")]
+        return [each for each in found if each.is_file() and each.suffix in _SUFFIXES]
+
+    def _bytes(self, path: Path) -> bytes:
+        raw = super()._bytes(path)
+        if self._own is not None and self._own.get(path) != _digest(raw):
+            raise _not_own(path)
+        return raw
+
+    def _put_record(self, path: Path, record: object) -> None:
+        self._put(path, record_text(record))
+
+    def _put(self, path: Path, text: str) -> None:
+        _write(path, text)
+        if self._own is not None and path.suffix in _SUFFIXES:
+            self._own[path] = _digest(text.encode())
 
     def _remove_half_written(self) -> None:
         for folder in (self.path, *(self.path / name for name in FOLDERS)):
@@ -229,12 +269,28 @@ def _remove_abandoned(path: Path) -> None:
 
 def write_record(path: Path, record: object) -> None:
     """Write a dataclass with the hash that `record.decoded` checks."""
+    _write(path, record_text(record))
+
+
+def record_text(record: object) -> str:
+    """A dataclass as its file holds it."""
     content = to_json(record)
-    _write_json(path, {**content, "hash": hash_of(content)})
+    return _json_text({**content, "hash": hash_of(content)})
 
 
-def _write_json(path: Path, value: Any) -> None:
-    _write(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+def _json_text(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _not_own(path: Path) -> RunFolderError:
+    return RunFolderError(
+        f"{path} was made, changed or removed by another program while the run was at work.",
+        "Do not trust what this run says; start a fresh one, with an agent that leaves run folders alone.",
+    )
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import cudamaster
-from cudamaster.core.errors import BudgetSpent, ModelError, RunFolderError
+from cudamaster.core.errors import BudgetSpent, CudaMasterError, ModelError, RunFolderError
 from cudamaster.core.values import Candidate, Findings, Role, Verdict
 from cudamaster.models.protocol import Model
 from cudamaster.profiling.migration import Migration, migration
@@ -21,7 +22,7 @@ from cudamaster.runs.record import FORMAT, Manifest, Settings
 from cudamaster.runs.recording import RecordedWorkbench, Recorder
 from cudamaster.runs.spending import Spending
 from cudamaster.strategies import registry
-from cudamaster.strategies.protocol import Observer, Workbench
+from cudamaster.strategies.protocol import Both, Observer, Resident, Workbench
 from cudamaster.strategies.result import Result
 
 
@@ -83,9 +84,14 @@ def _search(
         examples = worked_examples.choose(run.task, run.precision, run.settings.examples, run.card)
         recorded = worked_examples.shown(Recorder(folder, spending, observer).models(models), examples)
         workbench = RecordedWorkbench(workbench, folder, spending)
-        frame = registry.begin(workbench, recorded, run.settings, _SavesBest(folder, observer))
+        residents = [model for model in models.values() if isinstance(model, Resident)]
+        watched: Observer = _SavesBest(folder, observer)
+        for resident in residents:
+            watched = Both(watched, resident.observer)
+        frame = registry.begin(workbench, recorded, run.settings, watched)
         try:
-            result = registry.run(frame, run.settings)
+            with _at_work(residents, folder):
+                result = registry.run(frame, run.settings)
         except BudgetSpent as spent:
             if not frame.has_begun:
                 raise
@@ -95,6 +101,24 @@ def _search(
             return result
         _save_summary(folder, result)
     return result
+
+
+@contextmanager
+def _at_work(residents: Sequence[Resident], folder: RunFolder) -> Iterator[None]:
+    """The time in which programs of the user's are at work beside the run, and could write into its folder."""
+    if not residents:
+        yield
+        return
+    folder.guard()
+    try:
+        with ExitStack() as ending:
+            for resident in residents:
+                ending.enter_context(resident.at_work())
+            yield
+    except CudaMasterError:
+        folder.must_be_own()
+        raise
+    folder.must_be_own()
 
 
 def _save_summary(folder: RunFolder, result: Result) -> None:

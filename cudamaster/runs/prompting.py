@@ -78,9 +78,7 @@ def of_kernel(
             return _overhear(lambda model: judge.optimize(model, brief, baseline.code, candidate, findings))
         return _overhear(lambda model: judge.correct(model, brief, baseline.code, candidate, verdict))
     if role is not Role.REVIEWER:
-        raise UsageError(
-            f"What the {role.value} agent is asked depends on more than a kernel.", "Take a run with --run RUN."
-        )
+        raise UsageError(f"What {role.in_words} is asked depends on more than a kernel.", "Take a run with --run RUN.")
     if not verdict.correct or verdict.score is None:
         raise UsageError(
             "The Reviewer sees kernels that are right and have a score alone.", "Give one with --candidate FILE."

@@ -164,7 +164,7 @@ class _Replay(Observer):
         number, role = self._asked, request.role
         stored = self.record.exchange(number)
         if stored is None:
-            raise _RecordEnds(f"exchanges/{number:04d}_{role.value}.json", f"asking the {role.value} agent ({name})")
+            raise _RecordEnds(f"exchanges/{number:04d}_{role.value}.json", f"asking {role.in_words} ({name})")
         then = stored.request
         differ = [key for key in request.facts if then.facts.get(key, request.facts[key]) != request.facts[key]]
         if then.role is not role or differ or ("misfit" in then.facts) != ("misfit" in request.facts):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -174,10 +174,14 @@ class RunRecord:
         self.path = path
         self.manifest = manifest
 
+    def _bytes(self, path: Path) -> bytes:
+        """What a file holds."""
+        return path.read_bytes()
+
     def exchange(self, number: int) -> Exchange | None:
         """The stored exchange with that number, from 1."""
         found = sorted((self.path / "exchanges").glob(f"{number:04d}_*.json"))
-        return decoded(Exchange, found[0]) if found else None
+        return decoded(Exchange, found[0], self._bytes) if found else None
 
     def candidate(self, candidate: str) -> Candidate | None:
         """The stored candidate with that id; None unless code and command both exist."""
@@ -195,23 +199,23 @@ class RunRecord:
     def verdict(self, candidate: str) -> Verdict | None:
         """The stored verdict of a candidate."""
         path = self.path / "verdicts" / f"{candidate}.json"
-        return _tied(decoded(Verdict, path), candidate, path) if path.exists() else None
+        return _tied(decoded(Verdict, path, self._bytes), candidate, path) if path.exists() else None
 
     def confirmation(self, candidate: str) -> Verdict | None:
         """The stored second verdict of a candidate."""
         path = self.path / "confirmations" / f"{candidate}.json"
-        return _tied(decoded(Verdict, path), candidate, path) if path.exists() else None
+        return _tied(decoded(Verdict, path, self._bytes), candidate, path) if path.exists() else None
 
     def findings(self, candidate: str) -> Findings | None:
         """The stored findings of a candidate."""
         path = self.path / "findings" / f"{candidate}.json"
-        return _tied(decoded(Findings, path), candidate, path) if path.exists() else None
+        return _tied(decoded(Findings, path, self._bytes), candidate, path) if path.exists() else None
 
     @property
     def sessions(self) -> tuple[Session, ...]:
         """The sessions of the run, earliest first."""
         path = self.path / "sessions.json"
-        return decoded(Sessions, path).sessions if path.exists() else ()
+        return decoded(Sessions, path, self._bytes).sessions if path.exists() else ()
 
     @property
     def finished(self) -> bool:
@@ -272,9 +276,9 @@ def _tied(value: T, candidate: str, path: Path) -> T:
     return value
 
 
-def decoded(kind: type[T], path: Path) -> T:
+def decoded(kind: type[T], path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> T:
     """What `folder.write_record` wrote. Raises RunFolderError, which names the file, where it is damaged."""
-    raw = read_json(path)
+    raw = read_json(path, read)
     if isinstance(raw, dict) and raw.pop("hash", None) != hash_of(raw):
         raise RunFolderError(f"{path} was changed: it does not have its hash.", _AFRESH)
     try:
@@ -293,10 +297,10 @@ def _read_text(path: Path) -> str:
     return path.read_bytes().decode("utf-8", errors="replace")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Any:
     """What a JSON file holds. Raises RunFolderError, which names it."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read(path))
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read: {error.strerror}.", _AFRESH) from error
     except (ValueError, RecursionError) as error:

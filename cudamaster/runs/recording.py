@@ -13,7 +13,16 @@ from functools import partial
 
 from cudamaster.core.errors import RunFolderError
 from cudamaster.core.values import Candidate, Findings, Hardware, Precision, Role, Status, Verdict
-from cudamaster.models.protocol import LONGEST_PART, LONGEST_REPLY, AnsweredBy, Model, Reply, Request, TriesAgain
+from cudamaster.models.protocol import (
+    LONGEST_PART,
+    LONGEST_REPLY,
+    AnsweredBy,
+    Model,
+    Reply,
+    Request,
+    TriesAgain,
+    Waits,
+)
 from cudamaster.runs.folder import RunFolder
 from cudamaster.runs.record import Exchange, request_hash
 from cudamaster.runs.spending import Spending
@@ -48,6 +57,7 @@ class Recorder:
             self._spending.allow()
             if isinstance(inner, TriesAgain):
                 inner.before_pause = partial(self._pausing, request.role)
+            if isinstance(inner, Waits):
                 inner.while_asking = self._spending.allow_waiting
             reply = _kept(inner.ask(request))
             self.folder.save_exchange(self._asked, request, reply)

@@ -118,7 +118,7 @@ class _Replies:
         if not left:
             if self._same_requests and not any(self._left.values()):
                 _must_be_finished(self._record)
-            reason = f"The record {self._record.path} holds no further reply of the {request.role.value} agent."
+            reason = f"The record {self._record.path} holds no further reply of {request.role.in_words}."
             goes_on = "The search goes on where the recorded one did not; "
             if self._same_requests:
                 raise RunFolderError(reason, goes_on + _OTHER)

@@ -1,8 +1,8 @@
 """Playbook kernels of other tasks, shown to whoever writes code as worked examples, when a run asks for that.
 
-They stand before the task in the first user message of the Coder, whatever the strategy: a model is wrapped, and no
-agent knows of them. The task's own kernels are never among them, in neither precision. Even so a run with examples
-measures a model that was helped: relatives of a task can carry over whole.
+They stand before the task in the first user message of the Coder or of an outside agent, whatever the strategy: a model
+is wrapped, and no agent knows of them. The task's own kernels are never among them, in neither precision. Even so a run
+with examples measures a model that was helped: relatives of a task can carry over whole.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def shown(models: Mapping[Role, Model], examples: tuple[WorkedExample, ...]) -> 
         return dict(models)
     text = prompts.render("worked_examples.md.j2", examples=examples)
     return {
-        role: AnsweredBy(model.name, partial(_ask, model, text)) if role is Role.CODER else model
+        role: AnsweredBy(model.name, partial(_ask, model, text)) if role in (Role.CODER, Role.AGENT) else model
         for role, model in models.items()
     }
 

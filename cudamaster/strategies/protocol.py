@@ -6,6 +6,7 @@ Strategies print nothing and write nothing. The command line watches as an `Obse
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 from cudamaster.agents.asking import ReplyMisfit
@@ -168,6 +169,34 @@ class Observer:
 
     def stopped(self, note: str) -> None:
         """The search ends before its last round, and why."""
+
+
+class Both(Observer):
+    """Passes every event on to two observers, to the first one first."""
+
+    def __init__(self, first: Observer, second: Observer) -> None:
+        def passing(event: str) -> Callable[..., None]:
+            def passed(*what: object, **more: object) -> None:
+                getattr(first, event)(*what, **more)
+                getattr(second, event)(*what, **more)
+
+            return passed
+
+        vars(self).update({event: passing(event) for event in vars(Observer) if not event.startswith("_")})
+
+
+@runtime_checkable
+class Resident(Protocol):
+    """A model that is a program at work for the whole of a search: it sees what happens, and ends with it."""
+
+    @property
+    def observer(self) -> Observer:
+        """What gets each step of the search, the stored ones of a resumed run too."""
+        ...
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """The time of the search: the program ends with the block, at once if that ends by an exception."""
+        ...
 
 
 def asked_again(role: Role, pause_s: float, why: str) -> str:

@@ -21,6 +21,7 @@ _FILES = (
     "cudaforge",
     "contrastive",
     "sample",
+    "agent",
 )
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy for strategy in (import_module(f"{__package__}.{name}").STRATEGY for name in _FILES)

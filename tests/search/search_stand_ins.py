@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cudamaster.agents.submitter import Submission, text_of
 from cudamaster.core.speed import compare
 from cudamaster.core.values import (
     Candidate,
@@ -24,11 +25,14 @@ from cudamaster.core.values import (
     Timing,
     Verdict,
 )
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.models.protocol import Model, Reply, Request, Usage
 from cudamaster.runs.record import Settings
 from cudamaster.strategies import registry
 from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
 
 COMMAND = "nvcc -O3 -std=c++17 -c candidate.cu -o candidate.o"
 HARDWARE = Hardware("Stand-in device", {"Cores": "2"}, emulated=True)
@@ -103,6 +107,23 @@ class ScriptedWorkbench:
         return Findings(candidate.id, f"no profiler here; NOTE {len(self.profiled)}")
 
 
+class RealTask(ScriptedWorkbench):
+    """The scripted workbench on a real card, whose baseline it takes for correct."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.card = cards.load("dot_product")  # type: ignore[assignment]
+        text = baseline_region(cards.load("dot_product"), Precision.FP32)
+        self.baseline = Candidate("dot_product", Precision.FP32, text, CpuDevice.default_command)
+
+    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
+        """By the first line, but for the baseline."""
+        if candidate.id != self.baseline.id:
+            return super().evaluate(candidate)
+        told = super().evaluate(replace(candidate, code=kernel(score=1.01)))
+        return replace(told, candidate=candidate.id)
+
+
 @dataclass
 class ScriptedModel:
     """Answers in order; each answer names the role that must be asking."""
@@ -157,6 +178,10 @@ def code(text: str) -> tuple[Role, str]:
 
 def command(text: str = COMMAND) -> tuple[Role, str]:
     return Role.COMPILER, text
+
+
+def submission(text: str) -> tuple[Role, str]:
+    return Role.AGENT, text_of(Submission(text))
 
 
 def fix(text: str) -> tuple[Role, str]:

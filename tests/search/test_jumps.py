@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
+from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan, submission
 
 from cudamaster.cli import main
 from cudamaster.core.errors import RunFolderError, UsageError
@@ -239,6 +239,7 @@ ONE_ROUND = {
     "cudaforge": [code(kernel(score=5.0, tag="a"))],
     "sample": [code(kernel(score=5.0, tag="a"))],
     "contrastive": [(Role.CODER, PARTS.format(kernel(score=5.0, tag="a"))), command()],
+    "agent": [submission(kernel(score=5.0, tag="a"))],
 }
 
 

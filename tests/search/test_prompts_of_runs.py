@@ -3,36 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from asked_prompts import shown
-from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
+from search_stand_ins import RealTask, ScriptedModel, code, command, fix, kernel, plan
 
-from cudamaster.core.values import Candidate, Precision, Role, Verdict
-from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.core.values import Role
 from cudamaster.runs.optimization import optimize
 from cudamaster.runs.record import Settings
-from cudamaster.tasks import cards
-from cudamaster.tasks.harness import baseline_region
-
-
-class RealTask(ScriptedWorkbench):
-    """The scripted workbench on a real card, whose baseline it takes for correct."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.card = cards.load("dot_product")  # type: ignore[assignment]
-        text = baseline_region(cards.load("dot_product"), Precision.FP32)
-        self.baseline = Candidate("dot_product", Precision.FP32, text, CpuDevice.default_command)
-
-    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
-        """By the first line, but for the baseline."""
-        if candidate.id != self.baseline.id:
-            return super().evaluate(candidate)
-        told = super().evaluate(replace(candidate, code=kernel(score=1.01)))
-        return replace(told, candidate=candidate.id)
-
 
 SCRIPT = [
     plan("First"), code(kernel("wrong", tag="a")), command(),

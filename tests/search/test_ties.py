@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from scripted_contrast import step
-from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
+from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, kernel, plan, submission
 
 from cudamaster.core.records import from_json, to_json
 from cudamaster.core.values import Candidate, GpuModel, Modelled, Verdict
@@ -21,6 +21,7 @@ ROUND = {
     "sample": lambda score: [code(kernel(score=score))],
     "cudaforge": lambda score: [code(kernel(score=score))],
     "contrastive": lambda score: step("an idea", score),
+    "agent": lambda score: [submission(kernel(score=score))],
 }
 
 
