@@ -37,6 +37,7 @@ PACKAGES: dict[str, set[str]] = {
     "agents": {"guards", "models"},
     "strategies": {"models", "agents"},
     "runs": {"tasks", "devices", "profiling", "workbench", "models", "families", "agents", "strategies"},
+    "bundles": {"tasks", "devices", "build", "judging", "runs"},
     "view": {"runs"},
     "suites": {"tasks", "guards", "runs", "strategies"},
     "report": {"tasks", "profiling", "modelling", "vendor", "models", "strategies", "runs", "view", "suites"},
@@ -52,6 +53,7 @@ PACKAGES: dict[str, set[str]] = {
         "agents",
         "strategies",
         "runs",
+        "bundles",
     },
 }
 # Modules that may import less than their package may; the longest prefix counts.

@@ -5,7 +5,7 @@ The workbench of one task, precision and device builds, runs the harness in a pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -81,6 +81,7 @@ class Workbench:
         protocol = protocol or device.protocol
         self._builder = Builder(card, precision, device)
         calls = protocol.calls if calls is None else calls
+        self._protocol = _in_words(protocol, calls)
         self._trials = Trials(card, self._builder, device, protocol, calls=calls, seed=seed)
         self._faults = FaultFinder(self._builder, device, self._trials)
         self._modeller = _modeller(self._builder, device, seed) if device.emulated and modelled else None
@@ -159,6 +160,7 @@ class Workbench:
             if to_beat is not None and build.status is None:
                 if verdict.score is not None and verdict.score > to_beat:
                     verdict = self._faults.sanitized(verdict, candidate)
+                    verdict = replace(verdict, build={**verdict.build, **self._builder.instructions(candidate)})
                 else:
                     verdict = self._faults.explained(verdict, candidate)
         return _with_rest(verdict, monotonic() - began)
@@ -482,6 +484,8 @@ class Workbench:
             cases=judgement.cases,
             hardware={**judgement.hardware, "unit": self.device.unit} if judgement.hardware else {},
             seconds=replace(judgement.seconds, build=verdict.seconds.build),
+            protocol=self._protocol if judgement.speed is not None and self._modeller is None else {},
+            asked_bytes=judgement.asked_bytes,
         )
 
 
@@ -490,6 +494,11 @@ def _modeller(builder: Builder, device: Device, seed: int | None) -> Modeller:
     from cudamaster.modelling.verdicts import Modeller, counter
 
     return Modeller(builder, counter(builder, device), seed=seed)
+
+
+def _in_words(protocol: MeasuringProtocol, calls: int) -> Mapping[str, str]:
+    """How calls are timed, for a verdict's record. More or fewer calls than these may follow (stopping.h)."""
+    return {"calls": str(calls), "pairs of processes": str(protocol.pairs), "warm-ups": str(protocol.warmups)}
 
 
 def _with_rest(verdict: Verdict, wall_s: float) -> Verdict:
