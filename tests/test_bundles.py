@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import shutil
 import stat
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -263,6 +264,12 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "bomb": (lambda: zipped(("kernel.cu", bytes(40 << 20)), compressed=True), "is compressed"),
     "overlapping": (overlapping, "its parts lie over each other"),
     "many": (lambda: zipped(*((f"task/{k}", b"") for k in range(300))), "it has 300 parts"),
+    "part in a part": (
+        lambda: archive.packed({"task/x": b"", "task/x/y": b""}),
+        "its part task/x/y lies in another part",
+    ),
+    "added behind": (lambda: archive.packed({"x": b""}) + b"more", "it is not as it was written"),
+    "added before": (lambda: b"#!/bin/sh\n" + archive.packed({"x": b""}), "it is not as it was written"),
     "part missing": (
         lambda: zipped(("manifest.json", b'{"format": 1, "sha256": {"kernel.cu": "0"}}')),
         "its part kernel.cu is missing",
@@ -314,6 +321,40 @@ def test_claims_that_make_no_sense_are_refused(made: Made, tmp_path: Path) -> No
         liar = replace(liar, verdict=replace(honest.verdict, candidate=candidate.id))
         with pytest.raises(UsageError, match="has no card of its own"):
             cudamaster.reproduce(remade(liar, path), device="cpu", trust=True)
+
+
+def places(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The places of all values below a JSON value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inside:
+        yield (*place, key)
+        yield from places(each, (*place, key))
+
+
+def test_whatever_a_liar_writes_is_a_claim_or_refused(made: Made, tmp_path: Path) -> None:
+    """Odd values in the places of others, with hashes remade: nothing but an error with a reason comes of them."""
+    parts, _ = archive.read(made.bundle)
+    draw, path, now = random.Random(28), tmp_path / "odd.zip", made.reproduction
+    odd = [None, True, -1, 0, 1e308, 1e-320, 10**30, "nan", "inf", "", "\x1b[2J", [], {}, [1], "correct"]
+    refused = 0
+    for _ in range(120):
+        name = draw.choice(["claim.json", "verdict.json"])
+        said = json.loads(parts[name])
+        *above, last = draw.choice(list(places(said)))
+        inside = said
+        for key in above:
+            inside = inside[key]
+        inside[last] = draw.choice(odd)
+        path.write_bytes(archive.packed({**parts, name: json.dumps(said).encode()}))
+        try:
+            bundle = cudamaster.read_bundle(path)
+        except BundleError:
+            refused += 1
+            continue
+        word, _, _ = words.said(words.of_bundle(bundle), now.verdict, "")
+        assert word in (Word.SAME, Word.SLOWER, Word.FASTER, Word.UNSURE, Word.OTHER_GPU)
+        assert words.differs(bundle, now.verdict, now.hardware, now.versions)
+    assert 60 < refused < 120
 
 
 def test_a_project_cannot_trust_in_its_users_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,6 +480,9 @@ def test_the_words_for_what_cannot_be_compared() -> None:
     fault = replace(verdict, status=Status.FAULT, score=None, speed=None, detail="no kernel image is available")
     assert words.said(claimed(BEST), fault, "")[0] is Word.WRONG
     assert words.said(claimed(BEST, gpu="NVIDIA B200"), fault, "")[0] is Word.OTHER_GPU
+    fewer = replace(verdict, cases=tuple(case for case in verdict.cases if case.label != "rows=1024"))
+    word, said, _ = words.said(claimed(BEST), fewer, "")
+    assert (word, "6 there, 5 here, 5 of them in both" in said) == (Word.UNSURE, True)
     unsupported = replace(fault, status=Status.UNSUPPORTED)
     assert words.said(claimed(BEST), unsupported, "")[0] is Word.UNSURE
 
@@ -508,3 +552,23 @@ def test_old_verdicts_are_read_and_written_as_they_are() -> None:
     del text["hash"]
     assert to_json(verdict) == text
     assert Precision.BF16 in cudamaster.load_task("spmv_csr").precisions
+
+
+@pytest.mark.gpu
+def test_a_measured_result_goes_round(tmp_path: Path) -> None:
+    """On a GPU: the claim of a search is repeated, the binary is the same, and the paper's protocol has its say."""
+    search = cudamaster.optimize(
+        "relu", rounds=1, debug_tries=0, model="playbook", device="cuda", out=tmp_path / "runs"
+    )
+    file = tmp_path / "relu.zip"
+    packed = cudamaster.bundle(search.path, out=file)
+    assert (packed.verdict.mark, packed.verdict.protocol["pairs of processes"]) == ("", "2")
+    assert contents.contradiction(packed) == ""
+    found = cudamaster.reproduce(file)
+    assert found.word is Word.SAME, found.said
+    assert any(each.startswith("binary: ") for each in found.differs)
+    if machine_code.INSTRUCTIONS in found.verdict.build:
+        assert "binary: the same GPU instructions" in found.differs
+    claim = cudamaster.reproduce_claim("relu", search.best, "100", out=tmp_path / "claim.json")
+    assert (claim.word, claim.paper is not None and claim.paper.score is not None) == (Word.SLOWER, True)
+    assert "By the paper's protocol" in " ".join(claim.measured)

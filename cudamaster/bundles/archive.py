@@ -24,6 +24,7 @@ from cudamaster.core.errors import BundleError, UsageError, one_line
 FORMAT = 1
 MANIFEST = "manifest.json"
 LARGEST_BYTES = 64 << 20  # of a file: a verdict of five hundred cases has a tenth of it
+_ROOM_BYTES = 1 << 20  # for names, hashes and the archive's own
 _MOST_PARTS = 200
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.+-]*){0,8}")
 _LONGEST_NAME = 200
@@ -42,7 +43,7 @@ def is_name(name: str) -> bool:
 def packed(parts: Mapping[str, bytes]) -> bytes:
     """The archive of parts, with their manifest. Raises UsageError where they are too many or too large."""
     size = sum(map(len, parts.values()))
-    if size > LARGEST_BYTES // 2 or len(parts) >= _MOST_PARTS:
+    if size > LARGEST_BYTES - _ROOM_BYTES or len(parts) >= _MOST_PARTS:
         raise UsageError(
             f"The result has {len(parts)} parts of {size >> 20} MiB, which is too much for a bundle.",
             "Bundle a kernel that was timed with fewer calls.",
@@ -67,6 +68,8 @@ def read(path: Path) -> tuple[dict[str, bytes], str]:
         raise wrong(path, f"its part {missing[0]} is missing")
     if unknown := sorted(set(parts) - set(listed)):
         raise wrong(path, f"it has a part {unknown[0]!r}, which its manifest does not name")
+    if both := next((name for name in sorted(parts) if any(str(each) in parts for each in Path(name).parents)), None):
+        raise wrong(path, f"its part {both} lies in another part")
     if changed := sorted(name for name, content in parts.items() if hash_of(content) != listed[name]):
         raise wrong(path, f"its part {changed[0]} was changed: it does not have the SHA-256 of the manifest")
     if packed(parts) != raw:

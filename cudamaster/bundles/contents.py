@@ -29,6 +29,8 @@ T = TypeVar("T")
 _NEEDED = ("claim.json", "kernel.cu", "command.txt", "verdict.json")
 _OTHERS = ("second.json", "build.log", "README.txt")
 _TASK = "task/"
+_MOST_TURNS = 100_000  # ten times what can be asked for
+_LARGEST = 1e9  # speedup that is one
 _NEAR = 1e-6  # two sums of the same numbers
 _README = """\
 A speedup that somebody claims of a CUDA kernel, as `cudamaster bundle` packed it.
@@ -114,6 +116,11 @@ class Bundle:
             raise unwritable(path, error, "Choose another file with --out.") from error
 
 
+def labels(verdict: Verdict) -> tuple[str, ...]:
+    """The sizes that P is over: those of the timed cases that have a time."""
+    return tuple(sorted(case.label for case in verdict.cases if case.sweep and case.times_us is not None))
+
+
 def timed(verdict: Verdict) -> list[tuple[float, tuple[float, ...], tuple[float, ...]]]:
     """Weight and raw samples of each timed case, as core.speed takes them."""
     return [
@@ -189,14 +196,18 @@ def opened(path: Path) -> Bundle:
 
 def _must_make_sense(path: Path, bundle: Bundle) -> None:
     score, verdict = bundle.claim.score, bundle.verdict
-    if not 0 < score < math.inf:
+    if not 1 / _LARGEST < score < _LARGEST:
         raise archive.wrong(path, f"it claims P = {score}")
     if not verdict.correct:
         raise archive.wrong(path, f"it claims a speedup of a kernel that was {verdict.status}")
     if not all(0 <= case.weight < math.inf for case in verdict.cases):
         raise archive.wrong(path, "the weight of a case in its verdict is none")
+    if max((len(samples) for _, *both in timed(verdict) for samples in both), default=0) > _MOST_TURNS:
+        raise archive.wrong(path, f"a case in its verdict has more than {_MOST_TURNS} turns")
     try:
-        speed_of(verdict)
+        found = speed_of(verdict)
+        if found is not None and not 1 / _LARGEST < found.speedup < _LARGEST:
+            raise ValueError(f"they give P = {found.speedup}")
         margin(verdict)
     except (ValueError, ArithmeticError) as error:
         raise archive.wrong(path, f"the times in its verdict are none: {error}") from error

@@ -37,7 +37,7 @@ class Claimed:
 
     `speed` has the claim's interval: by its own samples, by the model's known error, or by a tolerance. `margin` is
     what P may differ by from one process to the next, None where the claim has no samples. `gpu` is empty if nobody
-    said. `bundle` is the SHA-256 of a bundle, empty for a stated claim.
+    said. `bundle` is the SHA-256 of a bundle, empty for a stated claim; `cases` are the sizes that its P is over.
     """
 
     score: float
@@ -47,6 +47,7 @@ class Claimed:
     bundle: str
     margin: float | None = None
     modelled: GpuModel | None = None
+    cases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Reproduction:
 
     def keep(self, path: Path) -> Path:
         """Write it as JSON, beside whatever file is already there, and give the path. Raises as `unwritable`."""
-        text = json.dumps(to_json(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(to_json(self), indent=1, allow_nan=False) + "\n"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             staged = path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cudamaster.bundles.archive import hash_of, is_name
 from cudamaster.core import resources
-from cudamaster.core.errors import CardError, CudaMasterError, UsageError
+from cudamaster.core.errors import CardError, CudaMasterError, UsageError, unwritable
 from cudamaster.core.values import Precision
 from cudamaster.tasks import finding
 from cudamaster.tasks.cards import TaskCard
@@ -93,12 +93,15 @@ def placed(task: str, files: Mapping[str, str], folder: Path) -> TaskCard:
             f"The task {task!r} of this bundle has no card of its own, and is not as this program has it.",
             "Reproduce it with the version that made it: `cudamaster reproduce BUNDLE --show` names that.",
         )
-    for name, text in files.items():
-        path = folder / name
-        assert is_name(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode())
-    (folder / "reference").mkdir(exist_ok=True)  # so that nothing is taken from the benchmark's files
+    try:
+        for name, text in files.items():
+            path = folder / name
+            assert is_name(name)  # as every part's of a bundle that was opened
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode())
+        (folder / "reference").mkdir(exist_ok=True)  # so that nothing is taken from the benchmark's files
+    except OSError as error:
+        raise unwritable(f"The task of the bundle, in {folder},", error, "Set TMPDIR to another folder.") from error
     if folder.resolve().is_relative_to(resources.root().resolve()):
         raise UsageError(f"{folder} is a folder of this program.", "Set TMPDIR to another folder.")
     return finding.load(str(folder / card_path))

@@ -114,6 +114,8 @@ def reproduce(
     if bundle is not None and show:
         _show(bundles.read_bundle(bundle), as_json=as_json)
         return
+    # What a configuration file says of these is for other commands: a bundle has its own command, and fresh inputs.
+    command, seed = (command if options.was_given("command") else None), (seed if options.was_given("seed") else None)
     stamp = f"{datetime.now():%Y%m%d-%H%M%S}"
     doing = "building, checking and measuring"
     if bundle is not None:
