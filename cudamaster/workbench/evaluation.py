@@ -81,7 +81,7 @@ class Workbench:
         protocol = protocol or device.protocol
         self._builder = Builder(card, precision, device)
         calls = protocol.calls if calls is None else calls
-        self._protocol = _in_words(protocol, calls)
+        self._protocol, self._calls = protocol, calls
         self._trials = Trials(card, self._builder, device, protocol, calls=calls, seed=seed)
         self._faults = FaultFinder(self._builder, device, self._trials)
         self._modeller = _modeller(self._builder, device, seed) if device.emulated and modelled else None
@@ -484,9 +484,20 @@ class Workbench:
             cases=judgement.cases,
             hardware={**judgement.hardware, "unit": self.device.unit} if judgement.hardware else {},
             seconds=replace(judgement.seconds, build=verdict.seconds.build),
-            protocol=self._protocol if judgement.speed is not None and self._modeller is None else {},
+            protocol=self._protocol_of(verdict.candidate) if judgement.speed is not None else {},
             asked_bytes=judgement.asked_bytes,
         )
+
+    def _protocol_of(self, candidate: str) -> Mapping[str, str]:
+        """How a candidate's calls are timed, for its record; nothing where a model gives the times.
+
+        Fewer calls than these may be enough, and more may follow (stopping.h).
+        """
+        if self._modeller is not None:
+            return {}
+        brief = self._brief_baseline and candidate == self.baseline.id
+        calls, pairs = (_BRIEFLY.calls, _BRIEFLY.pairs) if brief else (self._calls, self._protocol.pairs)
+        return {"calls": str(calls), "pairs of processes": str(pairs), "warm-ups": str(self._protocol.warmups)}
 
 
 def _modeller(builder: Builder, device: Device, seed: int | None) -> Modeller:
@@ -494,11 +505,6 @@ def _modeller(builder: Builder, device: Device, seed: int | None) -> Modeller:
     from cudamaster.modelling.verdicts import Modeller, counter
 
     return Modeller(builder, counter(builder, device), seed=seed)
-
-
-def _in_words(protocol: MeasuringProtocol, calls: int) -> Mapping[str, str]:
-    """How calls are timed, for a verdict's record. More or fewer calls than these may follow (stopping.h)."""
-    return {"calls": str(calls), "pairs of processes": str(protocol.pairs), "warm-ups": str(protocol.warmups)}
 
 
 def _with_rest(verdict: Verdict, wall_s: float) -> Verdict:
