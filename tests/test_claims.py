@@ -76,6 +76,8 @@ def test_the_words_for_what_cannot_be_compared() -> None:
     assert words.said(replace(modelled, speed=wide.speed), verdict, "")[0] is Word.UNSURE
     far = words.stated("9.0", tolerance=0.85)
     assert words.said(replace(modelled, score=9.0, speed=far.speed), verdict, "")[0] is Word.SLOWER
+    h100 = replace(verdict, hardware={**verdict.hardware, "device": "NVIDIA H100 80GB HBM3"})
+    assert words.said(modelled, h100, "")[0] is Word.OTHER_GPU
     by_model = replace(verdict, emulated=True, modelled=model)
     assert words.said(claimed(BEST), by_model, "")[0] is Word.UNSURE
     assert words.said(modelled, by_model, "")[0] is Word.SAME

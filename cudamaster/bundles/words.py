@@ -83,7 +83,7 @@ def said(claim: Claimed, verdict: Verdict, gpu: str) -> tuple[Word, str, Interva
     if not verdict.correct:
         if elsewhere and _NO_CODE.search(f"{verdict.detail}\n{verdict.log}"):
             return Word.OTHER_GPU, f"Its command builds it for the {claim.gpu}, and this is an {here}.", None
-        return Word.WRONG, f"The kernel is {verdict.status} here: {verdict.detail}.", None
+        return Word.WRONG, f"The kernel is {verdict.status} here: {verdict.detail.rstrip('.')}.", None
     if verdict.score is None or verdict.speed is None:
         return Word.UNSURE, f"The kernel is correct here and has no P: {verdict.detail}.", None
     both = f"P = {_speed(verdict)} here, {_claimed(claim)} claimed"
@@ -111,6 +111,8 @@ def _of_modelled(
 ) -> tuple[Word, str, Interval | None]:
     assert claim.speed is not None
     if verdict.modelled is None:  # measured
+        if not _same_gpu(claim, here, loosely=True):
+            return Word.OTHER_GPU, f"{both}. The claim is modelled, of an {claim.gpu}, and this is an {here}.", None
         change, interval = between(claim.speed, speed, (0.0, margin(verdict)))
         if change not in (Change.FASTER, Change.SLOWER):
             why = "The claim is modelled, and the measurement is within the model's known error of it."
@@ -148,10 +150,13 @@ def _gpu(verdict: Verdict, name: str) -> str:
     return verdict.modelled.gpu if verdict.modelled else verdict.hardware.get("device", name)
 
 
-def _same_gpu(claim: Claimed, here: str) -> bool:
-    """Whether a claim is of the model of GPU that is here. People write H100 for an NVIDIA H100 80GB HBM3."""
+def _same_gpu(claim: Claimed, here: str, *, loosely: bool = False) -> bool:
+    """Whether a claim is of the model of GPU that is here. People write H100 for an NVIDIA H100 80GB HBM3.
+
+    The name in a bundle is the driver's, and has to be the same, unless it is taken `loosely`.
+    """
     one, other = (set(re.findall(r"[a-z0-9]+", name.lower())) - {"nvidia"} for name in (claim.gpu, here))
-    return one == other or (not claim.bundle and one < other)
+    return one == other or ((loosely or not claim.bundle) and one < other)
 
 
 def _speed(verdict: Verdict) -> str:
