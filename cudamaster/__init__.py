@@ -3,6 +3,7 @@
 As a library (docs/library.md):
 
     load_task, evaluate, evaluate_by_paper, compare, optimize, profile    what the commands of these names do
+    bundle, read_bundle, reproduce, reproduce_claim                       a result that others can check
     choose_device                                                         a device, made once and passed to them
     TaskCard, Verdict, Compared, Run, Profiles ...                        what they take and return
 
@@ -12,9 +13,12 @@ used.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudamaster.bundles.contents import Bundle
+    from cudamaster.bundles.reproduction import Reproduction, Word
     from cudamaster.core.errors import (
         BaselineError,
         BudgetSpent,
+        BundleError,
         CardError,
         CudaMasterError,
         DeviceError,
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from cudamaster.devices.protocol import Device
+    from cudamaster.library.bundles import bundle, read_bundle, reproduce, reproduce_claim
     from cudamaster.library.profiles import Profiled, Profiles, profile
     from cudamaster.library.searching import Run, optimize
     from cudamaster.library.subjects import choose_device, load_task
@@ -48,9 +53,12 @@ __version__ = "0.1.0"
 
 # The module of each name, as above.
 _MODULES = {
+    "bundles.contents": ("Bundle",),
+    "bundles.reproduction": ("Reproduction", "Word"),
     "core.errors": (
         "BaselineError",
         "BudgetSpent",
+        "BundleError",
         "CardError",
         "CudaMasterError",
         "DeviceError",
@@ -71,6 +79,7 @@ _MODULES = {
         "Verdict",
     ),
     "devices.protocol": ("Device",),
+    "library.bundles": ("bundle", "read_bundle", "reproduce", "reproduce_claim"),
     "library.profiles": ("Profiled", "Profiles", "profile"),
     "library.searching": ("Run", "optimize"),
     "library.subjects": ("choose_device", "load_task"),
@@ -84,6 +93,8 @@ __all__ = [
     "BaselineError",
     "Bottleneck",
     "BudgetSpent",
+    "Bundle",
+    "BundleError",
     "Candidate",
     "CardError",
     "CaseVerdict",
@@ -102,6 +113,7 @@ __all__ = [
     "Profiled",
     "Profiles",
     "Reply",
+    "Reproduction",
     "Request",
     "Result",
     "Role",
@@ -112,7 +124,9 @@ __all__ = [
     "Usage",
     "UsageError",
     "Verdict",
+    "Word",
     "__version__",
+    "bundle",
     "choose_device",
     "compare",
     "evaluate",
@@ -120,6 +134,9 @@ __all__ = [
     "load_task",
     "optimize",
     "profile",
+    "read_bundle",
+    "reproduce",
+    "reproduce_claim",
 ]
 
 

@@ -38,6 +38,7 @@ PACKAGES: dict[str, set[str]] = {
     "strategies": {"models", "agents"},
     "outside": {"guards", "models", "agents", "strategies"},
     "runs": {"tasks", "devices", "profiling", "workbench", "models", "families", "agents", "strategies", "outside"},
+    "bundles": {"tasks", "devices", "build", "judging", "runs"},
     "view": {"runs"},
     "suites": {"tasks", "guards", "runs", "strategies"},
     "report": {"tasks", "profiling", "modelling", "vendor", "models", "strategies", "runs", "view", "suites"},
@@ -54,6 +55,7 @@ PACKAGES: dict[str, set[str]] = {
         "strategies",
         "outside",
         "runs",
+        "bundles",
     },
 }
 # Modules that may import less than their package may; the longest prefix counts.

@@ -13,6 +13,7 @@ import pytest
 
 from cudamaster.cli import commands, compare, configured, main
 from cudamaster.cli import report as report_command
+from cudamaster.cli import reproduce as reproduce_command
 from cudamaster.core import configuration, errors, resources
 from cudamaster.core.values import MODEL_ROLES
 from cudamaster.models.choose import variable_of
@@ -105,7 +106,8 @@ def test_every_exit_code_is_in_the_table_and_the_other_way_round() -> None:
     for kind in (each for each in kinds() if each.__module__ == errors.__name__):  # not those of one place
         of_kinds.setdefault(kind.exit_code, set()).add(kind.__name__)
     assert {code: names for code, names in listed.items() if names} == of_kinds
-    results = {*compare.EXIT_CODES.values(), *report_command.EXIT_CODES.values()}
+    commands_of_words = (compare, report_command, reproduce_command)
+    results = {code for each in commands_of_words for code in each.EXIT_CODES.values()}
     assert set(listed) == {0, 1, 130, 141, *of_kinds, *results}
     told = main.epilog or ""
     assert all(re.search(rf"\b{code}\b  ", told) for code in of_kinds), "cudamaster --help names them too"

@@ -23,7 +23,7 @@ from cudamaster.core import caching, resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.tool_logs import first_error, without_folders
 from cudamaster.core.values import Candidate, Status, content_hash
-from cudamaster.devices import parts
+from cudamaster.devices import machine_code, parts
 from cudamaster.devices.process import Stop, threads
 from cudamaster.devices.protocol import Compiled, ObserverKind, Observing
 from cudamaster.guards.flags import Flags
@@ -166,6 +166,7 @@ class Builder(SharedBuilder):
     ) -> Build:
         """Links each variant with the worker."""
         executables: dict[bool, Path] = {}
+        assert made.variants[0].object is not None
         for debug, result in zip(self._variants, made.variants, strict=True):
             assert result.object is not None
             if check_only and not debug:
@@ -182,8 +183,17 @@ class Builder(SharedBuilder):
             log="",
             worker=executables.get(False),
             debug=executables.get(True),
-            record={**record, "folder": str(folder)},
+            record={
+                **record,
+                **machine_code.of_object(made.variants[0].object),
+                **self.digests(),
+                "folder": str(folder),
+            },
         )
+
+    def instructions(self, candidate: Candidate) -> Mapping[str, str]:
+        """A hash of the GPU's instructions in the object of a built candidate, for its record (machine_code.py)."""
+        return machine_code.of_instructions(self._folder(candidate) / "candidate.o")
 
     def using(self, candidate: Candidate) -> AbstractContextManager[None]:
         """Keeps a candidate's builds in the cache while they are made and run."""

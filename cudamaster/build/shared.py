@@ -5,6 +5,7 @@ Each is built once, and kept in the cache by the hash of its inputs.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from cudamaster.tasks.harness import (
     vendor_declarations,
 )
 
+HARNESS, REFERENCE = "harness", "reference sha256"  # in a build's record
 _FLAGS = ("-O2", "-std=c++17")  # of harness and baseline
 _NO_KERNELS = ("-x", "c++")  # the text has no kernels: the host's compiler alone is four times as fast
 
@@ -75,6 +77,15 @@ class SharedBuilder:
         """What a worker and its judge are made of, beside the kernels."""
         texts = [_harness_source(name) for name in ("judge", "worker")]
         return [self.harness_text, _headers_hash(), self._reference, *texts]
+
+    def digests(self) -> Mapping[str, str]:
+        """Hashes of what judges a candidate: the harness of this program, and SHA-256 of the task's reference."""
+        harness = content_hash(_headers_hash(), *map(_harness_source, ("judge", "worker")))
+        return {HARNESS: harness, **({} if self.card.truth == "baseline" else {REFERENCE: self._reference_hash})}
+
+    @cached_property
+    def _reference_hash(self) -> str:
+        return hashlib.sha256(self.card.reference().encode()).hexdigest()
 
     def eager_sources(self) -> list[str]:
         """What a verdict depends on where PyTorch runs the baseline, and no candidate's build. Raises DeviceError."""

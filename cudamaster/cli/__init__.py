@@ -28,11 +28,11 @@ _EPILOG = """\b
 Exit codes:
   0  done                            4  a device, compiler, GPU or disk is missing or failed
   1  the kernel or a baseline fails  5  a model cannot be reached or used
-  2  wrong usage, unknown task, or   6  a run folder is damaged or belongs to another run
+  2  wrong usage, unknown task, or   6  a run folder or a bundle is damaged, or a run belongs to another
      a place that cannot be written  7  a budget was spent before the baseline was measured
   3  a task card cannot be used
   130  interrupted, or ended by SIGTERM or SIGHUP; 141  the program reading the output exited
-`cudamaster compare` and `report --compare` have codes of their own, see their --help.
+`cudamaster compare`, `reproduce` and `report --compare` have codes of their own, see their --help.
 With --json, errors are also printed on stdout as {"error": {"reason", "fix", "exit_code"}}.
 """
 # The module of each command, which has a function of the command's name.
@@ -46,6 +46,8 @@ _MODULES = {
     "hgemm": "hgemm",
     "import": "importing",
     "completion": "completion",
+    "bundle": "bundle",
+    "reproduce": "reproduce",
     **dict.fromkeys(("baselines", "harness"), "bench"),
 }
 _WITHOUT_FILES = ("doctor", "completion")

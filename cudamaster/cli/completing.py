@@ -91,7 +91,7 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
 
 
 # By the names of parameters, which mean the same in all commands.
-_RUN_NAMES = ("runs", "results", "resumed", "replay", "replay_models", "run")
+_RUN_NAMES = ("runs", "results", "resumed", "replay", "replay_models", "run", "result")
 _ARGUMENTS: dict[str, Completer] = {
     **dict.fromkeys(("task", "tasks", "name"), _tasks),
     **dict.fromkeys(_RUN_NAMES, _runs),

@@ -23,7 +23,10 @@ from cudamaster.core.configuration import ConfigFile, plain
 from cudamaster.core.errors import UsageError
 
 ALL = "all"
-_NOT_HERE = {"json": "Programs that read the output ask for it."}
+_NOT_HERE = {
+    "json": "Programs that read the output ask for it.",
+    "trust": "Whom to trust is decided for each bundle.",
+}
 
 Load = Callable[[str], click.Command | None]
 

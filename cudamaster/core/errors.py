@@ -10,6 +10,7 @@ A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
     │       └── ReferenceFailed      a reference in Python raises, or gives what does not fit
     ├── ModelError          exit 5   a model that cannot be reached, or gives no usable answer
     ├── RunFolderError      exit 6   a run folder that is damaged, or belongs to another run
+    ├── BundleError         exit 6   a bundle that is damaged, or was altered
     └── BudgetSpent         exit 7   a budget is spent; if there is a best so far, it is the result, and the exit code 0
 """
 
@@ -118,6 +119,12 @@ class ModelError(CudaMasterError):
 
 class RunFolderError(CudaMasterError):
     """A run folder that is damaged or belongs to another run."""
+
+    exit_code = 6
+
+
+class BundleError(CudaMasterError):
+    """A bundle (docs/bundles.md) that is damaged, was altered, or is none."""
 
     exit_code = 6
 

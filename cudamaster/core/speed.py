@@ -159,6 +159,37 @@ def overall(cases: Sequence[tuple[float, Sequence[float], Sequence[float]]]) -> 
     )
 
 
+def margin_of(cases: Sequence[tuple[float, Sequence[float], Sequence[float]]]) -> float:
+    """What P over such cases, as for `overall`, may differ by from one process to the next: a part of 1."""
+    turns = [_turns(baseline_us, candidate_us) for _, baseline_us, candidate_us in cases]
+    return _weighted([weight for weight, _, _ in cases], [_judged(case) for case in turns]).margin
+
+
+def between(first: Comparison, second: Comparison, margins: tuple[float, float]) -> tuple[Change, Interval]:
+    """What `second` is against `first`, both the speedup of one kernel from measurements of their own.
+
+    Neither was taken in turn with the other, so what differs from one process to the next is in both: the intervals
+    and the `margins` (`margin_of`) of the two are added as independent errors are. Gives the change and the interval of
+    the ratio second / first. FASTER and SLOWER are beyond both; SAME is a ratio known to WIDEST_SAME that is not.
+    """
+    ratio = math.log(second.speedup) - math.log(first.speedup)
+    reach = math.hypot(_reach(first), _reach(second))
+    if math.isinf(reach):
+        return Change.UNSURE, Interval(0.0, math.inf)
+    interval = Interval(math.exp(ratio - reach), math.exp(ratio + reach))
+    if abs(ratio) > max(reach, math.hypot(*map(math.log1p, margins))):
+        return (Change.FASTER if ratio > 0 else Change.SLOWER), interval
+    return (Change.UNSURE if reach > math.log1p(WIDEST_SAME) else Change.SAME), interval
+
+
+def _reach(of: Comparison) -> float:
+    """How far an interval reaches from its speedup, as a logarithm, on its longer side."""
+    low, high = of.interval.low, of.interval.high
+    if not 0 < low <= of.speedup <= high < math.inf:
+        return math.inf
+    return max(math.log(high / of.speedup), math.log(of.speedup / low))
+
+
 def _judged(turns: Sequence[tuple[float, float]]) -> _Estimate:
     """The typical turn, or the means if these are certainly worse."""
     typical, means = _typical(turns), _ratio_of_means(turns)

@@ -299,7 +299,9 @@ class Verdict:
     `sanitizers` has the result of each tool of compute-sanitizer that ran, by name. `complete` is False if a sweep case
     was skipped or has no time. `log` is for the Debug agent: compiler errors with line numbers of the region, the fault
     report, or the mismatch with its pattern. If the times are modelled, `modelled` is the model, and `complete` says
-    whether every case has a time; if one lacks it because of the candidate alone, there is no score.
+    whether every case has a time; if one lacks it because of the candidate alone, there is no score. `protocol` says
+    how calls were timed, and `asked_bytes` is the largest allocation of a timed call of either kernel. `build` has the
+    commands, with hashes of what was built (devices/machine_code.py) and of what judged it.
     """
 
     candidate: str
@@ -319,6 +321,8 @@ class Verdict:
     build: Mapping[str, str] = field(default_factory=dict)
     hardware: Mapping[str, str] = field(default_factory=dict)
     modelled: GpuModel | None = field(default=None, metadata=LATER)
+    protocol: Mapping[str, str] = field(default_factory=dict, metadata=LATER)
+    asked_bytes: int = field(default=0, metadata=LATER)
 
     @property
     def mark(self) -> str:

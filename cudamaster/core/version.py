@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
+from collections.abc import Mapping
 
+import cudamaster
 from cudamaster.core import keys, resources
 
 # Written into a wheel by hatch_build.py.
@@ -30,3 +33,10 @@ def commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None
+
+
+def program() -> Mapping[str, str]:
+    """The versions of this program and of Python, and the commit where it is known, for what is recorded."""
+    known = commit()
+    of_commit = {} if known is None else {"commit": known}
+    return {"cudamaster": cudamaster.__version__, **of_commit, "python": platform.python_version()}

@@ -85,10 +85,10 @@ def evaluate(
     if (referee := client.of_environment()) is not None:
         settled = {"calls": calls, "check_only": check_only or None, "seed": seed}
         return _by_referee(referee, task, kernel, precision, device, command, settled, progress)
-    bench, candidate = _placed(task, kernel, precision, device, command, calls, seed)
+    bench, candidate = placed(task, kernel, precision, device, command, calls, seed)
     if check_only and calls is not None:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --calls.")
-    with telling(progress, _name(bench), f"building and running on the {bench.device.name} device"):
+    with telling(progress, name_of(bench), f"building and running on the {bench.device.name} device"):
         return bench.evaluate(candidate, check_only=check_only)
 
 
@@ -110,8 +110,8 @@ def evaluate_by_paper(
     times of its own gives no cases and no score.
     """
     client.must_be_outside("The paper's protocol")
-    bench, candidate = _placed(task, kernel, precision, device, command, calls, seed)
-    with telling(progress, f"{_name(bench)}: by the paper's protocol", "building and running"):
+    bench, candidate = placed(task, kernel, precision, device, command, calls, seed)
+    with telling(progress, f"{name_of(bench)}: by the paper's protocol", "building and running"):
         paper = bench.by_paper(candidate)
     return replace(paper, cases=()) if bench.device.emulated else paper
 
@@ -142,7 +142,7 @@ def compare(
     codes = [code_of(kernel, card, one) for kernel in (first, second)]
     commands = [command_of(kernel, chosen, command) for kernel in (first, second)]
     pair = [Candidate(card.name, one, *each) for each in zip(codes, commands, strict=True)]
-    with telling(progress, _name(bench), f"building and running both on the {chosen.name} device"):
+    with telling(progress, name_of(bench), f"building and running both on the {chosen.name} device"):
         return Compared(*bench.compare(*pair))
 
 
@@ -179,7 +179,7 @@ def _by_referee(
         return referee.evaluate(submitted)
 
 
-def _placed(
+def placed(
     task: str | os.PathLike[str] | TaskCard,
     kernel: str | os.PathLike[str] | Candidate,
     precision: str | None,
@@ -199,5 +199,6 @@ def _placed(
     return Workbench(card, one, chosen, seed=seed, calls=calls), candidate
 
 
-def _name(bench: Workbench) -> str:
+def name_of(bench: Workbench) -> str:
+    """The task and its precision, as progress names them."""
     return f"{bench.card.name} ({bench.precision})"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import cudamaster
 from cudamaster.core.errors import BudgetSpent, CudaMasterError, ModelError, RunFolderError
 from cudamaster.core.values import Candidate, Findings, Role, Verdict
+from cudamaster.core.version import program
 from cudamaster.models.protocol import Model
 from cudamaster.profiling.migration import Migration, migration
 from cudamaster.profiling.thresholds import load as load_thresholds
@@ -154,7 +153,7 @@ def _manifest(workbench: Workbench, settings: Settings) -> Manifest:
     return Manifest(
         format=FORMAT,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions={"cudamaster": cudamaster.__version__, "python": platform.python_version()},
+        versions=program(),
         task=workbench.card.name,
         precision=workbench.precision,
         card_hash=workbench.card.hash,

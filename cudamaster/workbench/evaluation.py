@@ -5,7 +5,7 @@ The workbench of one task, precision and device builds, runs the harness in a pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -81,6 +81,7 @@ class Workbench:
         protocol = protocol or device.protocol
         self._builder = Builder(card, precision, device)
         calls = protocol.calls if calls is None else calls
+        self._protocol, self._calls = protocol, calls
         self._trials = Trials(card, self._builder, device, protocol, calls=calls, seed=seed)
         self._faults = FaultFinder(self._builder, device, self._trials)
         self._modeller = _modeller(self._builder, device, seed) if device.emulated and modelled else None
@@ -159,6 +160,7 @@ class Workbench:
             if to_beat is not None and build.status is None:
                 if verdict.score is not None and verdict.score > to_beat:
                     verdict = self._faults.sanitized(verdict, candidate)
+                    verdict = replace(verdict, build={**verdict.build, **self._builder.instructions(candidate)})
                 else:
                     verdict = self._faults.explained(verdict, candidate)
         return _with_rest(verdict, monotonic() - began)
@@ -482,7 +484,20 @@ class Workbench:
             cases=judgement.cases,
             hardware={**judgement.hardware, "unit": self.device.unit} if judgement.hardware else {},
             seconds=replace(judgement.seconds, build=verdict.seconds.build),
+            protocol=self._protocol_of(verdict.candidate) if judgement.speed is not None else {},
+            asked_bytes=judgement.asked_bytes,
         )
+
+    def _protocol_of(self, candidate: str) -> Mapping[str, str]:
+        """How a candidate's calls are timed, for its record; nothing where a model gives the times.
+
+        Fewer calls than these may be enough, and more may follow (stopping.h).
+        """
+        if self._modeller is not None:
+            return {}
+        brief = self._brief_baseline and candidate == self.baseline.id
+        calls, pairs = (_BRIEFLY.calls, _BRIEFLY.pairs) if brief else (self._calls, self._protocol.pairs)
+        return {"calls": str(calls), "pairs of processes": str(pairs), "warm-ups": str(self._protocol.warmups)}
 
 
 def _modeller(builder: Builder, device: Device, seed: int | None) -> Modeller:
