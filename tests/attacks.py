@@ -72,10 +72,11 @@ def attack(
     judge_limit_s: float = 120,
     more: Sequence[str] = (),
     head: str = "",
+    words: Sequence[str] = (),
 ) -> Seen:
     """Run the baseline with `body` before it as a candidate, on the verification cases; with `calls` on all.
 
-    `head` stands before the wrapper.
+    `head` stands before the wrapper; `words` are options of the candidate's worker, `more` of the judge.
     """
     card = builder.card
     folder = Path(tempfile.mkdtemp(dir=within))
@@ -92,7 +93,7 @@ def attack(
     request = JudgeRequest(
         judge=(str(builder.judge()),),
         baseline=(str(builder.baseline_worker()),),
-        candidate=(str(linked.object),),
+        candidate=(str(linked.object), *words),
         cases="all" if calls else "verify",
         calls=calls,
         warmups=0,

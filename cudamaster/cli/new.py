@@ -32,6 +32,8 @@ _OF_FILE: list[options.Decorator] = [
 _OF_PARAMETERS: list[options.Decorator] = [
     click.option("--output", "outputs", multiple=True, metavar="NAME", help="A pointer that is only written."),
     click.option("--inout", "inouts", multiple=True, metavar="NAME", help="A pointer that is read and overwritten."),
+    click.option("--scratch", multiple=True, metavar="NAME",
+                 help="A pointer to memory that a call may use, and that holds no result."),
     click.option("--input", "inputs", multiple=True, metavar="NAME",
                  help="A pointer that is only read, as const ones are."),
     click.option("--length", "lengths", multiple=True, metavar="NAME=EXPR",
@@ -49,7 +51,8 @@ _OF_CASES: list[options.Decorator] = [
                  help="A number that no other value is tried of than those of the timed cases."),
     click.option("--multiple", "multiples", multiple=True, metavar="NAME=K",
                  help="A size that is always a multiple of K."),
-    click.option("--weight", metavar="EXPR", help="What a timed case counts.  [default: elements of all buffers]"),
+    click.option("--weight", metavar="EXPR",
+                 help="What a timed case counts.  [default: elements of all buffers but scratch]"),
     click.option("--operations", metavar="EXPR", help="Least operations.  [default: one for each output element]"),
     click.option("--bytes-read", metavar="EXPR",
                  help="Bytes that every kernel has to read.  [default: 0, as one may leave out a part]"),
@@ -168,6 +171,7 @@ def _wishes(given: Mapping[str, Any]) -> Wishes:
         inputs=given["inputs"],
         outputs=given["outputs"],
         inouts=given["inouts"],
+        scratch=given["scratch"],
         lengths=wishes.pairs("--length", given["lengths"]),
         ranges=wishes.pairs("--range", given["ranges"]),
         cases=tuple(wishes.case("--case", text) for text in given["cases"]),
@@ -208,6 +212,12 @@ def _with_answer(said: Wishes, question: Question, answer: str) -> Wishes:
         return replace(said, precision=Precision(answer))
     if question.option == "--case":
         return replace(said, cases=tuple(wishes.case("--case", text) for text in answer.split(";")))
+    if question.option == "--scratch":
+        if answer == "output":
+            return replace(said, outputs=(*said.outputs, question.name))
+        if answer != "scratch":
+            raise UsageError(f"{answer!r} is neither scratch nor output.", "Answer with one of these words.")
+        return replace(said, scratch=(*said.scratch, question.name))
     if question.option == "--length":
         return replace(said, lengths={**said.lengths, question.name: answer})
     return replace(said, ranges={**said.ranges, question.name: answer})

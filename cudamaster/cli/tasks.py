@@ -231,7 +231,7 @@ def _show(card: TaskCard, as_json: bool) -> None:
             out.print(f"  {kind}: {in_words(block)}")
     out.print()
     for p in card.parameters:
-        if p.role in ("output", "inout"):
+        if p.is_written:
             out.print(f"{p.name}: {truth.bound(card, p)}")
             if p.exact_if is not None:
                 out.print(f"{p.name}, in cases where {p.exact_if} is not 0: compared exactly.")

@@ -143,7 +143,7 @@ class TaskCard(Strict):
                 for argument in call(generator)[1][len(self._filled_by(generator)) :]:
                     evaluate(argument, self.cases[0].values)
         filled = [name for generator in self.inputs for name in self._filled_by(generator)]
-        wanted = [p.name for p in self.parameters if p.role in ("input", "inout")]
+        wanted = [p.name for p in self.parameters if p.is_read]
         with misfits.at("inputs"):
             if sorted(filled) != sorted(wanted):
                 raise ValueError(f"inputs fill {filled}, but have to fill each of {wanted} once")
@@ -163,12 +163,15 @@ class TaskCard(Strict):
             if missing := [name for name in scalars if name not in self.sizes]:
                 raise ValueError(f"scalar parameters {missing} have no entry in sizes")
         with misfits.at("parameters"):
-            if not any(p.role in ("output", "inout") for p in self.parameters):
+            if not any(p.is_written for p in self.parameters):
                 raise ValueError("no parameter is an output")
         for k, p in enumerate(self.parameters):
             with misfits.at("parameters", k, "type"):
                 if self.is_eager and p.length is not None and p.type in NOT_IN_PYTORCH:
                     raise ValueError(f"PyTorch, which runs the baseline, has no elements of type {p.type}")
+            with misfits.at("parameters", k, "role"):
+                if self.is_eager and p.role == "scratch":
+                    raise ValueError("PyTorch, which runs the baseline, takes no scratch memory")
         names = [p.name for p in self.parameters]
         for k, name in enumerate(names):
             with misfits.at("parameters", k, "name"):
@@ -275,7 +278,7 @@ class TaskCard(Strict):
         buffers, numbers = known[name]
         if len(arguments) != buffers + numbers:
             raise ValueError(f"{generator!r} has {len(arguments)} arguments, {name} takes {buffers + numbers}")
-        parameters = {p.name: p for p in self.parameters if p.role in ("input", "inout")}
+        parameters = {p.name: p for p in self.parameters if p.is_read}
         for position, argument in enumerate(arguments[:buffers]):
             if argument not in parameters:
                 what = f"fills {argument!r}, which is no input parameter"
@@ -333,7 +336,7 @@ class TaskCard(Strict):
 
     def footprint_bytes(self, case: Case, precision: Precision) -> int:
         """Bytes of all buffers of a case, one copy of each."""
-        return self.buffer_bytes(case, precision, ("input", "output", "inout"))
+        return self.buffer_bytes(case, precision, ("input", "output", "inout", "scratch"))
 
     def buffer_bytes(self, case: Case, precision: Precision, roles: Sequence[str]) -> int:
         """Bytes of the buffers with these roles."""
@@ -483,6 +486,8 @@ class TaskCard(Strict):
         fixed = "".join(
             f" {name} is always {self.sizes[name]}{not_passed if name in self.unpassed else ''}." for name in self.fixed
         )
+        named = ", ".join(f"`{p.name}`" for p in self.parameters if p.role == "scratch")
+        scratch = f"At the start of a call, {named} holds nothing; what is left there is lost.\n" if named else ""
         module = ""
         if self.is_eager:
             source = self.baseline(precision).strip()
@@ -490,7 +495,8 @@ class TaskCard(Strict):
         return (
             f"{self.title} ({precision}): {self.summary}\n\n    {self.formula}\n\n{module}"
             f"Wrapper parameters, in order (pointers are device pointers):\n{buffers}\n\n"
-            f"Timed cases: {sweep}. Every other legal size must be right too, odd and tiny ones included.{fixed}\n"
+            f"{scratch}Timed cases: {sweep}. "
+            f"Every other legal size must be right too, odd and tiny ones included.{fixed}\n"
             f"{truth.how_judged(self, precision)}"
         )
 

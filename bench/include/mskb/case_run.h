@@ -201,7 +201,7 @@ class CaseRun {
         const bool own = task().truth() == Truth::kBaseline;
         calls_.place(inputs);
         for (size_t i = 0; own && i < calls_.specs().size(); ++i)
-            if (const BufferSpec& spec = calls_.specs()[i]; spec.use == Use::kOutput)
+            if (const BufferSpec& spec = calls_.specs()[i]; !spec.is_read())
                 MSKB_CUDA(cudaMemset(calls_.working()[i].get(), kOtherPoison, spec.bytes()));
         Outcome outcome = calls_.call(run_.workers.baseline(), Ask::kCall);
         if (seconds != nullptr)
