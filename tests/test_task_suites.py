@@ -73,6 +73,10 @@ def test_a_name_in_two_folders_is_an_error_that_names_both(tmp_path: Path, monke
     assert f"{one}/tasks/same.yaml" in refused.value.reason
     assert cards.load("other").folder == two
     assert cards.load(str(one / "tasks" / "same.yaml")).folder == one
+    listed = json.loads(run("tasks", "--json").stdout)
+    assert len(listed) == 50 + 3
+    for key in (str(one / "tasks" / "same.yaml"), str(two / "tasks" / "same.yaml"), "other"):
+        assert cards.load(key).folder == Path(str(listed[key]["of"]))
 
 
 def test_suite_yaml_names_a_suite_and_chooses_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
