@@ -63,13 +63,13 @@ _OF_TASK: list[options.Decorator] = [
                  help="The folder of tasks.  [default: $CUDAMASTER_TASKS, or the user's data folder]"),
     click.option("--truth", type=click.Choice(["baseline", "c", "python"]), default="baseline", show_default=True,
                  help="What is right: the kernel's own output, or a reference, of which a file to fill in is written."),
-    click.option("--force", is_flag=True, help="Replace a task of that name."),
+    click.option("--replace", is_flag=True, help="Write anew a task that the folder has already."),
     click.option("--check", is_flag=True, help="Build the kernel and check it once."),
     options.device,
     options.as_json,
 ]  # fmt: skip
 
-_AGAIN = "The task is written: correct its files, or run this command again with other options and --force."
+_AGAIN = "The task is written: correct its files, or run this command again with other options and --replace."
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,7 @@ def _make(file: Path, given: Mapping[str, Any], device: Device, *, as_json: bool
     from cudamaster.making import baseline, flattening, kept_work, reading, task_files
     from cudamaster.making.adapter import adapter
     from cudamaster.making.card_text import About
+    from cudamaster.tasks import folders
 
     flat = flattening.flatten(file, given["folders"])
     compiler = device.preprocessor().compiler
@@ -157,10 +158,10 @@ def _make(file: Path, given: Mapping[str, Any], device: Device, *, as_json: bool
     if understood.questions:
         raise _missing(file, understood.questions)
     name = given["name"] or task_files.name_of(wrapper.name)
-    folder = task_files.folder_for(given["into"])
+    folder = given["into"].expanduser().absolute() if given["into"] else folders.default()
     summary = task_files.summary_of(reading.comment_on(source, wrapper), wrapper.name)
-    about = About(name, task_files.next_id(folder), task_files.plain(file.name), summary, given["truth"])
-    written = task_files.write(understood, about, assembled, folder, replace_old=given["force"])
+    about = About(name, folders.id_for(folder, name), task_files.plain(file.name), summary, given["truth"])
+    written = task_files.write(understood, about, assembled, folder, replace=given["replace"])
     return _Made(understood, assembled, written, default_folder=given["into"] is None)
 
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from functools import partial
 
 from cudamaster.core.errors import UsageError
@@ -99,7 +100,7 @@ def compare(first: Report, second: Report) -> Steps:
             f"{_named(first)} and {_named(second)} have no task in common.",
             "Compare results of the same tasks and precisions.",
         )
-    steps = tuple(replace(_step(before[key], after[there]), suite=key[0] or there[0]) for key, there in common)
+    steps = tuple(changed(_step(before[key], after[there]), suite=key[0] or there[0]) for key, there in common)
     shared = Counter(name for _, name in {*before, *after})
 
     def alone(keys: Collection[_Key], found: Collection[_Key]) -> tuple[str, ...]:
