@@ -96,6 +96,13 @@ def test_suite_yaml_names_a_suite_and_chooses_its_tasks(tmp_path: Path, monkeypa
     assert "mine 3 Of our solver" in shown
 
 
+def test_a_folder_of_folders_names_those(tmp_path: Path) -> None:
+    one, two = folder(tmp_path / "one", "first"), folder(tmp_path / "two", "second")
+    with pytest.raises(UsageError, match="holds 2 of them") as refused:
+        task_suites.named(str(tmp_path))
+    assert refused.value.fix == f"Name one of them: {one}, {two}."
+
+
 def test_a_search_takes_a_whole_suite_or_some_of_it(tmp_path: Path) -> None:
     """The cards are named by their paths: the folder is not among those that are searched for names."""
     mine = folder(tmp_path / "mine", "first", "second")

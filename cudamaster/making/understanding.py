@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cudamaster.core.errors import UsageError, nearest
-from cudamaster.core.expressions import Number, evaluate
+from cudamaster.core.expressions import ExpressionError, Number, evaluate
 from cudamaster.core.values import Precision
 from cudamaster.making import roles, wishes
 from cudamaster.making.reading import Function, Passed, Source
@@ -130,6 +130,8 @@ class _Understanding:
                 self._assume(size.name, f"{size.default:g} in timed cases that do not say it (--case)")
         for each in (*cases, *self.said.check_cases):
             _must_fit(each, sizes)
+        weight = self.said.weight or wishes.total([(length, "1") for length in moved])
+        _must_count(cases, sizes, weight)
         return Understood(
             wrapper=self.wrapper.name,
             precision=precision,
@@ -137,7 +139,7 @@ class _Understanding:
             sizes=_in_order(sizes),
             cases=cases,
             check_cases=self.said.check_cases,
-            weight=self.said.weight or wishes.total([(length, "1") for length in moved]),
+            weight=weight,
             operations=self.said.operations
             or wishes.total([(str(row.length), "1") for row in rows if row.role == "output"]),
             bytes_read=self.said.bytes_read or "0",
@@ -297,6 +299,20 @@ def _must_fit(case: wishes.Case, sizes: Sequence[Size]) -> None:
             raise UsageError(f"{size.name}={value} in a case is no whole number that can be passed.", "Correct it.")
         if value % size.multiple:
             raise UsageError(f"{size.name}={value} is no multiple of {size.multiple}.", "Correct --case or --multiple.")
+
+
+def _must_count(cases: Sequence[wishes.Case], sizes: Sequence[Size], weight: str) -> None:
+    """Raises UsageError for a timed case that counts nothing, as one without elements does."""
+    defaults = {size.name: size.default for size in sizes if size.default is not None}
+    for case in cases:
+        try:
+            counts = evaluate(weight, {**defaults, **case})
+        except ExpressionError:
+            return  # the card says what is wrong with it
+        if counts <= 0:
+            shown = ",".join(f"{name}={value}" for name, value in case.items())
+            what = f"The case {shown} is to be timed, and counts nothing: its weight, {weight}, is {counts:g}."
+            raise UsageError(what, "Give a larger one with --case, or what it counts with --weight.")
 
 
 def _in_order(sizes: Sequence[Size]) -> tuple[Size, ...]:

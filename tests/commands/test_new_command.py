@@ -186,7 +186,13 @@ def test_a_question_has_a_guess_that_works(tmp_path: Path) -> None:
     assert {case["n"] for case in drawn_cases.check_cases(answered)} == {64}
     assert all(case["c"] % 16 == 0 for case in drawn_cases.check_cases(answered))
     assert drawn_cases.held_out(answered) == ({"c": {"multiple_of": [16, 16, 30_000]}, "a": [0.0, 1.0]},)
-    for wrong in ({"outputs": ("i",)}, {"lengths": {"i": "a"}}, {"cases": ({"n": 64},)}, {"fixed": ("m",)}):
+    for wrong in (
+        {"outputs": ("i",)},
+        {"lengths": {"i": "a"}},
+        {"cases": ({"n": 64},)},
+        {"fixed": ("m",)},
+        {"cases": ({"n": 0, "c": 8},)},
+    ):
         with pytest.raises(UsageError):
             understood(source, **wrong)
 
