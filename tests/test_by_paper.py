@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+from attacks import attack
 from click.testing import CliRunner
 from small_cards import small_card
-from test_isolation import attack
 
 from cudamaster.build.building import Builder
 from cudamaster.cli import main

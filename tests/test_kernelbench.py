@@ -17,7 +17,7 @@ from cudamaster.cli import main
 from cudamaster.core import resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Candidate, Precision, Status
-from cudamaster.kernelbench import folders, problem, writing
+from cudamaster.kernelbench import problem, suite_folder, writing
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
 
@@ -137,7 +137,7 @@ def test_operators_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_from_a_problem_to_verdicts(tmp_path: Path) -> None:
     """A right kernel passes, one that leaves a part out does not, and the baseline is itself with P = 1."""
     file = EXAMPLES / "small_conv.py"
-    folder = folders.opened(tmp_path / "suite", None)
+    folder = suite_folder.opened(tmp_path / "suite", None)
     card = writing.write(problem.read(file), folder, "small_conv", 1).card
     # A convolution with stride 2: the sizes of the result follow from those of the image.
     assert next(p.shape for p in card.parameters if p.name == "out") == (

@@ -18,12 +18,12 @@ from cudamaster.core.errors import CardError, DeviceError, UsageError
 from cudamaster.core.values import Precision
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.faults.compute_sanitizer import Tool
-from cudamaster.kernelbench import folders, writing
+from cudamaster.kernelbench import suite_folder, writing
 from cudamaster.kernelbench.problem import Problem
 from cudamaster.modelling import eager as model
 from cudamaster.modelling import gpu
 from cudamaster.report import against_eager
-from cudamaster.tasks import cards, harness, held_out, task_suites
+from cudamaster.tasks import cards, folders, harness, held_out, task_suites
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.workbench.evaluation import Workbench
 
@@ -56,7 +56,7 @@ TOLD: dict[str, Any] = {
 
 def written(folder: Path, **changed: Any) -> TaskCard:
     problem = Problem(EXAMPLE, EXAMPLE.read_text(), {**TOLD, **changed})
-    return writing.write(problem, folders.opened(folder / "level 1", None), "linear_gelu", 3).card
+    return writing.write(problem, suite_folder.opened(folder / "level 1", None), "linear_gelu", 3).card
 
 
 def test_the_wrapper_has_the_documented_order(tmp_path: Path) -> None:
@@ -170,12 +170,12 @@ def test_eager_pytorch_may_be_off_by_what_its_operators_round(tmp_path: Path) ->
 
 
 def test_names_of_tasks_and_suites(tmp_path: Path) -> None:
-    assert writing.task_name(Path("1_Square Matmul_.py"), set()) == "kb_1_square_matmul"
-    assert writing.task_name(Path("softmax.py"), {"softmax"}) == "kb_softmax"
-    assert writing.task_name(Path("Mine.py"), {"softmax"}) == "mine"
-    folder = folders.opened(tmp_path / "level 1", None)
+    assert writing.task_name(Path("1_Square Matmul_.py")) == "kb_1_square_matmul"
+    assert writing.task_name(Path("softmax.py")) == "kb_softmax"
+    assert writing.task_name(Path("Mine.py")) == "mine"
+    folder = suite_folder.opened(tmp_path / "level 1", None)
     assert "name: level_1" in (folder / "suite.yaml").read_text()
-    assert folders.next_number(folder, "any") == 1
+    assert folders.id_for(folder, "any") == 1
 
 
 def test_a_suite_among_ones_own_tasks_has_a_folder_and_no_other_ones_name(
@@ -183,15 +183,21 @@ def test_a_suite_among_ones_own_tasks_has_a_folder_and_no_other_ones_name(
 ) -> None:
     monkeypatch.setenv(resources.DATA, str(tmp_path))
     own = tmp_path / "tasks"
-    assert folders.opened(None, "level 1") == folders.opened(None, "level 1") == own / "level_1"
-    assert folders.opened(None, None) == own
+    assert suite_folder.opened(None, "level 1") == suite_folder.opened(None, "level 1") == own / "level_1"
+    assert suite_folder.opened(None, None) == own
+    # Of those that are named, the first, as for `new`; a folder with tasks keeps its name.
+    (tmp_path / "named" / "tasks").mkdir(parents=True)
+    with monkeypatch.context() as place:
+        place.setenv(resources.TASKS, f"{tmp_path / 'named'}:{own}")
+        assert suite_folder.opened(None, None) == folders.default() == tmp_path / "named"
+        assert not (tmp_path / "named" / "suite.yaml").exists()
     assert [suite.name for suite in task_suites.every()][-2:] == ["mine", "level_1"]
     assert task_suites.named("level_1").folder == own / "level_1"
     for name in ("mine", "HGEMM", "level_1"):
         with pytest.raises(UsageError, match=f"cannot have the name {name}"):
-            folders.opened(tmp_path / "problems" / name, None)
+            suite_folder.opened(tmp_path / "problems" / name, None)
     with pytest.raises(UsageError, match="tasks"):
-        folders.opened(None, "tasks")
+        suite_folder.opened(None, "tasks")
     assert not (tmp_path / "problems").exists()
 
 

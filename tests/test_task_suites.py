@@ -73,6 +73,10 @@ def test_a_name_in_two_folders_is_an_error_that_names_both(tmp_path: Path, monke
     assert f"{one}/tasks/same.yaml" in refused.value.reason
     assert cards.load("other").folder == two
     assert cards.load(str(one / "tasks" / "same.yaml")).folder == one
+    listed = json.loads(run("tasks", "--json").stdout)
+    assert len(listed) == 50 + 3
+    for key in (str(one / "tasks" / "same.yaml"), str(two / "tasks" / "same.yaml"), "other"):
+        assert cards.load(key).folder == Path(str(listed[key]["of"]))
 
 
 def test_suite_yaml_names_a_suite_and_chooses_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +94,13 @@ def test_suite_yaml_names_a_suite_and_chooses_its_tasks(tmp_path: Path, monkeypa
     shown = " ".join(run("tasks").stdout.split())
     assert "MSKernelBench 50 The benchmark hgemm 4000" in shown
     assert "mine 3 Of our solver" in shown
+
+
+def test_a_folder_of_folders_names_those(tmp_path: Path) -> None:
+    one, two = folder(tmp_path / "one", "first"), folder(tmp_path / "two", "second")
+    with pytest.raises(UsageError, match="holds 2 of them") as refused:
+        task_suites.named(str(tmp_path))
+    assert refused.value.fix == f"Name one of them: {one}, {two}."
 
 
 def test_a_search_takes_a_whole_suite_or_some_of_it(tmp_path: Path) -> None:

@@ -203,6 +203,21 @@ def test_a_reference_that_fails_is_named(python: Mix, body: str, why: str, line:
     assert "no kernel is to blame" in failed.value.fix
 
 
+def test_a_candidate_beside_which_a_reference_is_killed_is_at_fault(python: Mix) -> None:
+    """It may have taken all memory. Without the candidate the reference answers, so that is no fault of its own."""
+    worker = str(python.bench._builder.built(python.candidate).worker)
+    python.reference.write_text(f"""
+import os, subprocess
+def reference(x, y, alpha, N):
+    if subprocess.run(["pgrep", "-f", "^{worker}"], stdout=subprocess.DEVNULL).returncode == 0:
+        os.kill(os.getpid(), 9)
+    return y + 1, x + alpha * y, x > y
+""")
+    judged = python.judged()
+    assert judged.status is Status.FAULT
+    assert judged.detail.startswith("with this candidate, and not without it: The reference of mix_python failed")
+
+
 def test_one_process_of_it_serves_many_candidates(python: Mix) -> None:
     """A judge of many keeps it: the file is loaded once."""
     loaded = python.folder / "loaded"

@@ -162,6 +162,7 @@ class Worker {
         case Ask::kPrepare:
             if (request.sealed)
                 reply.seal = seal(request.seal);
+            forget_scratch();
             move_to(request.slot);
             if (request.masked)
                 unmask(request.mask);
@@ -216,6 +217,8 @@ class Worker {
     }
 
     void take_case(const Request& request) {
+        forget_scratch();
+        arguments_.buffers.clear();
         sizes_.assign(request.size, request.size + request.sizes);
         spans_.assign(request.buffer, request.buffer + request.buffers);
         own_.clear();
@@ -236,6 +239,13 @@ class Worker {
                                                  : shared_.base() + slot + spans_[i].offset);
     }
 
+    // Of what the call before left in scratch memory, nothing is there for those after it, wherever they work.
+    void forget_scratch() const {
+        for (size_t i = 0; i < arguments_.buffers.size(); ++i)
+            if (!spans_[i].read && !spans_[i].written)
+                MSKB_CUDA(cudaMemsetAsync(arguments_.buffers[i], spans_[i].poison, spans_[i].bytes));
+    }
+
     // What the call before left, where it left it.
     uint64_t seal(const SealKey& key) {
         sealer_.begin(key);
@@ -245,7 +255,7 @@ class Worker {
         return sealer_.seal();
     }
 
-    // And poisons outputs once more: calls were made since the judge did, and could have cleared them for this one.
+    // And poisons all else once more: calls were made since the judge did, and could have cleared them for this one.
     void unmask(const MaskKey& key) const {
         for (size_t i = 0; i < spans_.size(); ++i) {
             unsigned char* data = shared_.base() + slot_ + spans_[i].offset;

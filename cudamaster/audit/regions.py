@@ -109,7 +109,7 @@ def _region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence
         "integer_scalar": any(p.is_whole for p in card.parameters if p.is_number),
         "input": bool(names["inputs"]),
         "known_input": bool(names["known_inputs"]),
-        "every_input_known": all(b.length is not None for b in buffers if b.floating and b.role != "output"),
+        "every_input_known": all(b.length is not None for b in buffers if b.floating and b.role in ("input", "inout")),
         "floating_output": names["outputs"][0].floating,
         "structure": bool(names["structure"]),
         "offsets": names["offsets"] is not None,
@@ -141,8 +141,8 @@ def _head(kind: Kind, names: Mapping[str, Any]) -> str:
 
 def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[Case]) -> dict[str, Any]:
     buffers = [Buffer(p.name, p.element_type(precision), _length(card, p), p.role) for p in card.parameters if p.length]
-    outputs = [b for b in buffers if b.role != "input"]
-    read = [b for b in buffers if b.role != "output" and b.length is not None]
+    outputs = [b for b in buffers if b.role in ("output", "inout")]
+    read = [b for b in buffers if b.role in ("input", "inout") and b.length is not None]
     known, structure = [b for b in read if b.floating], [b for b in read if not b.floating]
     integers = [p.name for p in card.parameters if p.is_number and p.is_whole]
     parameters = _parameters(card, precision)

@@ -118,7 +118,31 @@ def _reference(card: TaskCard) -> Iterator[Problem]:
     except CardError:
         yield _missing(card, f"its reference, {path},", f"Write it, with a function {function}.")
         return
-    yield from _defined(path, text, function, _names_in_python if card.truth == "python" else _called)
+    if card.truth != "python":
+        yield from _defined(path, text, function, _called)
+    elif wrong := list(_defined(path, text, function, _names_in_python)):
+        yield from wrong
+    else:
+        yield from _parameters(card, path, text)
+
+
+def _parameters(card: TaskCard, path: Path, text: str) -> Iterator[Problem]:
+    """A reference in Python asks for what the card has. One that is not a function of the file itself says nothing."""
+    passed = [*card.sizes, *(p.name for p in card.parameters if p.is_read)]
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.FunctionDef) or node.name != _IN_PYTHON:
+            continue
+        of = node.args
+        for each in of.posonlyargs:
+            what = f"{_IN_PYTHON} takes {each.arg} by its place, and is called with names"
+            yield Problem(str(path), each.lineno, "", what, "Leave out the / behind it.")
+        defaults = zip(of.kwonlyargs, of.kw_defaults, strict=True)
+        due = [*of.args[: len(of.args) - len(of.defaults)], *(each for each, default in defaults if default is None)]
+        for each in due:
+            if each.arg not in passed:
+                what = f"{_IN_PYTHON} has a parameter {each.arg}, which is neither an input nor a size of the card"
+                fix = nearest(each.arg, passed, f"It gets those that it names of {', '.join(passed)}.")
+                yield Problem(str(path), each.lineno, "", what, fix)
 
 
 def _defined(path: Path, text: str, name: str, names: Callable[[str], list[str]]) -> Iterator[Problem]:

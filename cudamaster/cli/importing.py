@@ -25,11 +25,11 @@ def import_() -> None:
 @import_.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
-              help="The folder of tasks to write to; without it your own, or that of the suite in it.")  # fmt: skip
+              help="The folder of tasks.  [default: as for `new`; with --suite, in the data folder]")  # fmt: skip
 @click.option("--name", metavar="NAME", help="The task's name, of a single file; that of the file otherwise.")
 @click.option("--suite", metavar="NAME", help="The suite's name; that of the folder otherwise.")
 @click.option("--python", metavar="PROGRAM", help="A Python that has PyTorch, instead of the one that runs this.")
-@click.option("--replace", is_flag=True, help="Write tasks anew that the folder has already.")
+@click.option("--replace", is_flag=True, help="Write anew a task that the folder has already.")
 @options.as_json
 def kernelbench(
     files: tuple[Path, ...],
@@ -47,20 +47,21 @@ def kernelbench(
     command exits with the code of the first.
     """
     from cudamaster.core.errors import UsageError
-    from cudamaster.kernelbench import folders, problem, writing
+    from cudamaster.kernelbench import problem, suite_folder, writing
+    from cudamaster.tasks import folders
 
     if name is not None and len(files) > 1:
         raise UsageError("--name is for a single file.", "Leave out --name, or give one file.")
-    folder = folders.opened(into, suite)
+    folder = suite_folder.opened(into, suite)
     done: list[Imported] = []
     failed: list[tuple[Path, CudaMasterError]] = []
     for file in files:
         try:
-            task = name or writing.task_name(file, folders.taken(folder))
-            folders.require_new(folder, task, replace=replace)
+            task = name or writing.task_name(file)
+            folders.must_be_new(folder, task, replace=replace)
             with working(f"{file.name}: reading it with PyTorch", hidden=as_json):
                 read = problem.read(file, python)
-            done.append(writing.write(read, folder, task, folders.next_number(folder, task)))
+            done.append(writing.write(read, folder, task, folders.id_for(folder, task)))
         except CudaMasterError as error:
             failed.append((file, error))
     if as_json:

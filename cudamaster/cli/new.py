@@ -32,6 +32,8 @@ _OF_FILE: list[options.Decorator] = [
 _OF_PARAMETERS: list[options.Decorator] = [
     click.option("--output", "outputs", multiple=True, metavar="NAME", help="A pointer that is only written."),
     click.option("--inout", "inouts", multiple=True, metavar="NAME", help="A pointer that is read and overwritten."),
+    click.option("--scratch", multiple=True, metavar="NAME",
+                 help="A pointer to memory that a call may use, and that holds no result."),
     click.option("--input", "inputs", multiple=True, metavar="NAME",
                  help="A pointer that is only read, as const ones are."),
     click.option("--length", "lengths", multiple=True, metavar="NAME=EXPR",
@@ -49,7 +51,8 @@ _OF_CASES: list[options.Decorator] = [
                  help="A number that no other value is tried of than those of the timed cases."),
     click.option("--multiple", "multiples", multiple=True, metavar="NAME=K",
                  help="A size that is always a multiple of K."),
-    click.option("--weight", metavar="EXPR", help="What a timed case counts.  [default: elements of all buffers]"),
+    click.option("--weight", metavar="EXPR",
+                 help="What a timed case counts.  [default: elements of all buffers but scratch]"),
     click.option("--operations", metavar="EXPR", help="Least operations.  [default: one for each output element]"),
     click.option("--bytes-read", metavar="EXPR",
                  help="Bytes that every kernel has to read.  [default: 0, as one may leave out a part]"),
@@ -60,13 +63,13 @@ _OF_TASK: list[options.Decorator] = [
                  help="The folder of tasks.  [default: $CUDAMASTER_TASKS, or the user's data folder]"),
     click.option("--truth", type=click.Choice(["baseline", "c", "python"]), default="baseline", show_default=True,
                  help="What is right: the kernel's own output, or a reference, of which a file to fill in is written."),
-    click.option("--force", is_flag=True, help="Replace a task of that name."),
+    click.option("--replace", is_flag=True, help="Write anew a task that the folder has already."),
     click.option("--check", is_flag=True, help="Build the kernel and check it once."),
     options.device,
     options.as_json,
 ]  # fmt: skip
 
-_AGAIN = "The task is written: correct its files, or run this command again with other options and --force."
+_AGAIN = "The task is written: correct its files, or run this command again with other options and --replace."
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,7 @@ def _make(file: Path, given: Mapping[str, Any], device: Device, *, as_json: bool
     from cudamaster.making import baseline, flattening, kept_work, reading, task_files
     from cudamaster.making.adapter import adapter
     from cudamaster.making.card_text import About
+    from cudamaster.tasks import folders
 
     flat = flattening.flatten(file, given["folders"])
     compiler = device.preprocessor().compiler
@@ -154,10 +158,10 @@ def _make(file: Path, given: Mapping[str, Any], device: Device, *, as_json: bool
     if understood.questions:
         raise _missing(file, understood.questions)
     name = given["name"] or task_files.name_of(wrapper.name)
-    folder = task_files.folder_for(given["into"])
+    folder = given["into"].expanduser().absolute() if given["into"] else folders.default()
     summary = task_files.summary_of(reading.comment_on(source, wrapper), wrapper.name)
-    about = About(name, task_files.next_id(folder), task_files.plain(file.name), summary, given["truth"])
-    written = task_files.write(understood, about, assembled, folder, replace_old=given["force"])
+    about = About(name, folders.id_for(folder, name), task_files.plain(file.name), summary, given["truth"])
+    written = task_files.write(understood, about, assembled, folder, replace=given["replace"])
     return _Made(understood, assembled, written, default_folder=given["into"] is None)
 
 
@@ -168,6 +172,7 @@ def _wishes(given: Mapping[str, Any]) -> Wishes:
         inputs=given["inputs"],
         outputs=given["outputs"],
         inouts=given["inouts"],
+        scratch=given["scratch"],
         lengths=wishes.pairs("--length", given["lengths"]),
         ranges=wishes.pairs("--range", given["ranges"]),
         cases=tuple(wishes.case("--case", text) for text in given["cases"]),
@@ -208,6 +213,12 @@ def _with_answer(said: Wishes, question: Question, answer: str) -> Wishes:
         return replace(said, precision=Precision(answer))
     if question.option == "--case":
         return replace(said, cases=tuple(wishes.case("--case", text) for text in answer.split(";")))
+    if question.option == "--scratch":
+        if answer == "output":
+            return replace(said, outputs=(*said.outputs, question.name))
+        if answer != "scratch":
+            raise UsageError(f"{answer!r} is neither scratch nor output.", "Answer with one of these words.")
+        return replace(said, scratch=(*said.scratch, question.name))
     if question.option == "--length":
         return replace(said, lengths={**said.lengths, question.name: answer})
     return replace(said, ranges={**said.ranges, question.name: answer})

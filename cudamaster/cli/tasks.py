@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -73,8 +74,8 @@ def tasks(name: str | None, of: str | None, skeleton: bool, precision: str, as_j
         products = suites[0].tasks if of is not None and hgemm.is_meant(suites[0].name) else ()
         print_json(
             {
-                **{card.name: _fields(card) for card in listed},
-                **{name: {"suite": suites[0].name, "of": suites[0].name} for name in products},
+                **_by_key(listed),
+                **{name: {"name": name, "suite": suites[0].name, "of": suites[0].name} for name in products},
             }
         )
     else:
@@ -82,9 +83,16 @@ def tasks(name: str | None, of: str | None, skeleton: bool, precision: str, as_j
     _leave_out(unusable)
 
 
+def _by_key(listed: Sequence[TaskCard]) -> dict[str, dict[str, object]]:
+    """Tasks by their names; of a user's own, those that share one with another are listed by the cards' paths."""
+    names = Counter(card.name for card in listed)
+    return {card.name if card.shipped or names[card.name] == 1 else card.source: _fields(card) for card in listed}
+
+
 def _fields(card: TaskCard) -> dict[str, object]:
     """A task as JSON lists it."""
     return {
+        "name": card.name,
         "id": card.id,
         "suite": card.suite,
         "of": card.suite if card.shipped else str(card.folder),
@@ -231,7 +239,7 @@ def _show(card: TaskCard, as_json: bool) -> None:
             out.print(f"  {kind}: {in_words(block)}")
     out.print()
     for p in card.parameters:
-        if p.role in ("output", "inout"):
+        if p.is_written:
             out.print(f"{p.name}: {truth.bound(card, p)}")
             if p.exact_if is not None:
                 out.print(f"{p.name}, in cases where {p.exact_if} is not 0: compared exactly.")

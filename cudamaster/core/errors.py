@@ -8,6 +8,7 @@ A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
     ├── DeviceError         exit 4   no GPU, no nvcc, no C++ compiler, a device that stopped answering, a full disk
     │   └── BaselineError            a baseline or the harness fails by itself on a device
     │       └── ReferenceFailed      a reference in Python raises, or gives what does not fit
+    │           └── ReferenceStopped its process is killed or too slow, by itself or because of a candidate
     ├── ModelError          exit 5   a model that cannot be reached, or gives no usable answer
     ├── RunFolderError      exit 6   a run folder that is damaged, or belongs to another run
     ├── BundleError         exit 6   a bundle that is damaged, or was altered
@@ -109,6 +110,10 @@ class BaselineError(DeviceError):
 
 class ReferenceFailed(BaselineError):
     """A reference in Python raises an error, takes too long, or gives what does not fit its card."""
+
+
+class ReferenceStopped(ReferenceFailed):
+    """The process of a reference in Python is killed or takes too long, by itself or because of a candidate."""
 
 
 class ModelError(CudaMasterError):

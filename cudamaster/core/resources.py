@@ -21,6 +21,7 @@ CACHE = "CUDAMASTER_CACHE"
 DATA = "CUDAMASTER_DATA"
 TASKS = "CUDAMASTER_TASKS"
 _NOT_IN_PATHS = '\n\r"\\$`'  # nvcc hands its paths to a shell
+_FEW = 5  # folders that an error names
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SHIPPED = _PACKAGE / "_data"
@@ -76,6 +77,12 @@ def task_folder(place: str | Path) -> Path:
     )
     if (why := _why_no_place(absolute)) is not None:
         raise UsageError(f"The tasks in {absolute} cannot be used: {why}.", fix)
+    if not _has_tasks(absolute) and (inside := folders_in(absolute)):
+        more = ", ..." if len(inside) > _FEW else ""
+        raise UsageError(
+            f"{absolute} is no folder of tasks, but holds {len(inside)} of them.",
+            f"Name one of them: {', '.join(map(str, inside[:_FEW]))}{more}.",
+        )
     if not _has_tasks(absolute):
         raise UsageError(f"There are no tasks in {absolute}: it has no folder tasks/.", fix)
     return absolute

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 
 from cudamaster.build.building import Builder
-from cudamaster.core.errors import BaselineError, ReferenceFailed
+from cudamaster.core.errors import BaselineError, ReferenceFailed, ReferenceStopped
 from cudamaster.core.values import Status
 from cudamaster.devices import cases as progress
 from cudamaster.devices.gate import Gate
@@ -174,10 +174,9 @@ class Trials:
         """The judgement, in which a judge that fails only with the candidate is the candidate's fault."""
         try:
             return self._judged(trial)
-        except ReferenceFailed:
-            raise
-        except BaselineError:
-            if not trial.request.candidate:
+        except BaselineError as error:
+            own_fault = isinstance(error, ReferenceFailed) and not isinstance(error, ReferenceStopped)
+            if own_fault or not trial.request.candidate:
                 raise
         alone = self._judged(replace(trial, request=trial.request.of_baseline))
         try:

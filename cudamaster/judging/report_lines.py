@@ -84,6 +84,7 @@ class NoTruth(OfCase):
     event: Literal["no_truth"]
     who: Literal["reference", "baseline"]
     what: str
+    replied: bool = True  # it said so itself, and was not killed or too slow
 
 
 class Mismatch(BaseModel):

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cudamaster.core.errors import BaselineError, ReferenceFailed
+from cudamaster.core.errors import BaselineError, ReferenceFailed, ReferenceStopped
 from cudamaster.core.speed import Comparison, compare, overall
 from cudamaster.core.tool_logs import readable, summary
 from cudamaster.core.values import CaseVerdict, Mismatch, OutputCheck, Seconds, Status, Timing
@@ -186,7 +186,8 @@ def _begun(lines: Sequence[Line], ran: Ran, cases: Sequence[Case]) -> Begin:
     if (none := first(NoTruth, lines)) is not None and begin is not None:
         where = f" (case {cases[none.index].label}, seed {begin.seed})"
         if none.who == "reference":
-            raise ReferenceFailed(
+            kind = ReferenceFailed if none.replied else ReferenceStopped
+            raise kind(
                 f"The reference of {begin.task} failed: {none.what}{where}.", "Correct it; no kernel is to blame."
             )
         raise BaselineError(

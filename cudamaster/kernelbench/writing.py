@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import yaml
 from cudamaster.core.errors import CudaMasterError, unwritable
 from cudamaster.kernelbench.drafting import draft
 from cudamaster.kernelbench.problem import Fault, Problem
-from cudamaster.tasks import cards
+from cudamaster.tasks import cards, folders
 from cudamaster.tasks.cards import TaskCard
 
 _REFERENCE = '''"""{title}: the module of pytorch/{name}.py in double precision, with the parameters of a call."""
@@ -90,10 +90,10 @@ class Imported:
     faults: tuple[Fault, ...]
 
 
-def task_name(file: Path, taken: Collection[str]) -> str:
-    """The name of a problem's task: its file's, with kb_ in front where that begins with a digit or is taken."""
+def task_name(file: Path) -> str:
+    """The name of a problem's task: its file's, with kb_ before one that begins with a digit or is a shipped task's."""
     plain = re.sub(r"[^a-z0-9]+", "_", file.stem.lower()).strip("_") or "problem"
-    return plain if plain[0].isalpha() and plain not in taken else f"kb_{plain}"
+    return plain if plain[0].isalpha() and not folders.shipped(plain) else f"kb_{plain}"
 
 
 def write(problem: Problem, folder: Path, name: str, number: int) -> Imported:

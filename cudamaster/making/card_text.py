@@ -18,7 +18,12 @@ from cudamaster.making.understanding import Row, Size, Understood
 from cudamaster.tasks.parameters import RANGES, Parameter
 
 Truth = Literal["baseline", "c", "python"]
-_MEANINGS = {"input": "is read", "output": "is written", "inout": "is read and overwritten"}
+_MEANINGS = {
+    "input": "is read",
+    "output": "is written",
+    "inout": "is read and overwritten",
+    "scratch": "is scratch memory",
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def reference(task: Understood, about: About) -> str | None:
         if row.type == "stream":
             continue
         if about.truth == "python":
-            arguments += [row.name] if row.role != "output" else []
+            arguments += [row.name] if row.role not in ("output", "scratch") else []
             continue
         kind = "T" if row.type == "T" else _as_parameter(row).element_type(task.precision)
         if row.role == "scalar":
@@ -105,7 +110,7 @@ def _parameter(task: Understood, row: Row) -> Mapping[str, object]:
         return {**fields, "meaning": "a size of buffers" if counted else "passed by value"}
     fields["role"] = row.role
     fields |= {"shape": list(row.shape)} if row.shape else {"length": row.length}
-    if row.role != "input" and row.type in RANGES:
+    if row.role in ("output", "inout") and row.type in RANGES:
         fields["check"] = "exact"
     return {**fields, "meaning": _MEANINGS[row.role]}
 

@@ -55,6 +55,11 @@ def role(groups: tuple[tuple[Use, ...], ...]) -> tuple[Literal["input", "output"
     return "inout", "as kernels read it and write it"
 
 
+def is_read_later(groups: tuple[tuple[Use, ...], ...]) -> bool:
+    """Whether a call or launch after the first reads what was written, so that it may be no result of its own."""
+    return any(use.kind in ("read", "both") for group in groups[1:] for use in group)
+
+
 def is_one_element(groups: tuple[tuple[Use, ...], ...]) -> bool:
     """Whether all uses that were seen are of the first element."""
     found = [use for group in groups for use in group if use.index != "all"]

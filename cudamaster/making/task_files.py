@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudamaster.core import resources
 from cudamaster.core.errors import CardError, UsageError, unwritable
 from cudamaster.core.values import wrapper_name
 from cudamaster.core.writing import write_text
@@ -17,7 +15,7 @@ from cudamaster.making import card_text
 from cudamaster.making.baseline import Baseline
 from cudamaster.making.card_text import About
 from cudamaster.making.understanding import Understood
-from cudamaster.tasks import cards, hgemm
+from cudamaster.tasks import cards, folders
 from cudamaster.tasks.cards import TaskCard
 
 _LONGEST_SUMMARY = 600
@@ -28,21 +26,6 @@ def name_of(wrapper: str) -> str:
     parts = re.sub(r"([a-z0-9])([A-Z])|([A-Z])(?=[A-Z][a-z])", r"\1\3_\2", wrapper)
     name = re.sub(r"_+", "_", parts).strip("_").lower()
     return name if name[:1].isalpha() else f"task_{name}"
-
-
-def folder_for(into: Path | None) -> Path:
-    """Where tasks are written: the folder given, else that of $CUDAMASTER_TASKS (the first), else `user_tasks`."""
-    chosen = into or Path(os.environ.get(resources.TASKS, "").partition(":")[0])
-    return resources.user_tasks() if chosen == Path() else chosen.expanduser().absolute()
-
-
-def next_id(folder: Path) -> int:
-    """One more than the largest id of the cards in a folder."""
-    ids = [0]
-    for path in (folder / "tasks").glob("*.yaml"):
-        found = re.search(r"^id: (\d+)", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-        ids += [int(found[1])] if found else []
-    return max(ids) + 1
 
 
 def summary_of(comment: str, wrapper: str) -> str:
@@ -65,24 +48,13 @@ class Written:
     files: tuple[Path, ...]
 
 
-def write(task: Understood, about: About, baseline: Baseline, folder: Path, *, replace_old: bool) -> Written:
+def write(task: Understood, about: About, baseline: Baseline, folder: Path, *, replace: bool) -> Written:
     """Write card, baseline and reference into a folder of tasks.
 
     Nothing is written unless the program's own loader takes the card. Raises UsageError or DeviceError.
     """
-    if not re.fullmatch("[a-z][a-z0-9_]*", about.name):
-        raise UsageError(
-            f"{about.name!r} is no name of a task.",
-            "Give --name: small letters, digits and underscores, a letter first, such as bias_gelu.",
-        )
-    if (resources.bench() / "tasks" / f"{about.name}.yaml").is_file() or hgemm.is_meant(about.name):
-        raise UsageError(
-            f"{about.name} is a task of a suite that comes with CUDAMaster.", "Give --name for another name."
-        )
     texts = _texts(task, about, baseline)
-    if not replace_old and (there := [folder / name for name in texts if (folder / name).exists()]):
-        fix = "Give --force to replace it, or --name for another name."
-        raise UsageError(f"{there[0]} is there already.", fix)
+    folders.must_be_new(folder, about.name, *texts, replace=replace)
     with tempfile.TemporaryDirectory() as staged:
         _write_all(texts, Path(staged))
         _must_load(Path(staged), about.name)

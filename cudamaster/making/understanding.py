@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cudamaster.core.errors import UsageError, nearest
-from cudamaster.core.expressions import Number, evaluate
+from cudamaster.core.expressions import ExpressionError, Number, evaluate
 from cudamaster.core.values import Precision
 from cudamaster.making import roles, wishes
 from cudamaster.making.reading import Function, Passed, Source
@@ -21,9 +21,10 @@ _EXAMPLE_SIZES = {1: 2**20, 2: 2**10, 3: 2**7}
 _EXAMPLE_SIDE = 2**10  # of one that may be a side of a matrix
 _EXAMPLE_SIZE = 2**5  # of four and more
 _OF_VECTOR = re.compile(r"n|num.*|n_.*|count|total|size|len(gth)?|.*elem(ent)?s?", re.IGNORECASE)
+_LIKE_SCRATCH = re.compile(r"scratch|work|^d?_?ws|te?mp|partial|buf|block_?(sum|max|min)", re.IGNORECASE)
 _MOST_INT = 2**31 - 1
 
-RoleName = Literal["scalar", "input", "output", "inout"]
+RoleName = Literal["scalar", "input", "output", "inout", "scratch"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class Question:
     @property
     def example(self) -> str:
         """The option as it could be given."""
+        if self.option == "--scratch":
+            return f"{self.option} {self.name}"
         return f"{self.option} {f'{self.name}=' if self.name else ''}{self.guess}"
 
 
@@ -117,6 +120,7 @@ class _Understanding:
         if not any(row.role in ("output", "inout") for row in rows):
             raise UsageError(f"No parameter of {self.wrapper.name} is an output.", "Name one with --output NAME.")
         lengths = [row.length for row in rows if row.length is not None]
+        moved = [row.length for row in rows if row.length is not None and row.role != "scratch"]
         counted = {name for length in lengths for name in named_in(length)}
         sizes = tuple(self._size(p, counted) for p in self.passed if not p.pointer and p.type != "stream")
         cases = self._cases(sizes, lengths)
@@ -126,6 +130,8 @@ class _Understanding:
                 self._assume(size.name, f"{size.default:g} in timed cases that do not say it (--case)")
         for each in (*cases, *self.said.check_cases):
             _must_fit(each, sizes)
+        weight = self.said.weight or wishes.total([(length, "1") for length in moved])
+        _must_count(cases, sizes, weight)
         return Understood(
             wrapper=self.wrapper.name,
             precision=precision,
@@ -133,7 +139,7 @@ class _Understanding:
             sizes=_in_order(sizes),
             cases=cases,
             check_cases=self.said.check_cases,
-            weight=self.said.weight or wishes.total([(length, "1") for length in lengths]),
+            weight=weight,
             operations=self.said.operations
             or wishes.total([(str(row.length), "1") for row in rows if row.role == "output"]),
             bytes_read=self.said.bytes_read or "0",
@@ -165,12 +171,13 @@ class _Understanding:
         groups = roles.uses(self.source, self.wrapper, p.name)
         role = self._role(p, groups)
         length, shape = self._length(p, groups)
-        fill = self._fill(p) if role != "output" else None
+        fill = self._fill(p) if role in ("input", "inout") else None
         return Row(p.name, "T" if p.type == element else p.type, role, length, shape, fill)
 
     def _role(self, p: Passed, groups: tuple[tuple[roles.Use, ...], ...]) -> RoleName:
         lists: Mapping[RoleName, tuple[str, ...]] = {
             "input": self.said.inputs, "output": self.said.outputs, "inout": self.said.inouts,
+            "scratch": self.said.scratch,
         }  # fmt: skip
         named = [role for role, names in lists.items() if p.name in names]
         if len(named) > 1:
@@ -180,7 +187,11 @@ class _Understanding:
         if named or p.const:
             return named[0] if named else "input"
         role, why = roles.role(groups)
-        self._assume(p.name, f"{role}, {why} (--input, --output, --inout)")
+        if role == "output" and roles.is_read_later(groups) and _LIKE_SCRATCH.search(p.name):
+            what = f"{p.name} is written, then read: scratch or output?"
+            self.questions.append(Question("--scratch", p.name, what, "scratch"))
+            return "scratch"
+        self._assume(p.name, f"{role}, {why} (--input, --output, --inout, --scratch)")
         return role
 
     def _length(self, p: Passed, groups: tuple[tuple[roles.Use, ...], ...]) -> tuple[str, tuple[str, ...]]:
@@ -288,6 +299,20 @@ def _must_fit(case: wishes.Case, sizes: Sequence[Size]) -> None:
             raise UsageError(f"{size.name}={value} in a case is no whole number that can be passed.", "Correct it.")
         if value % size.multiple:
             raise UsageError(f"{size.name}={value} is no multiple of {size.multiple}.", "Correct --case or --multiple.")
+
+
+def _must_count(cases: Sequence[wishes.Case], sizes: Sequence[Size], weight: str) -> None:
+    """Raises UsageError for a timed case that counts nothing, as one without elements does."""
+    defaults = {size.name: size.default for size in sizes if size.default is not None}
+    for case in cases:
+        try:
+            counts = evaluate(weight, {**defaults, **case})
+        except ExpressionError:
+            return  # the card says what is wrong with it
+        if counts <= 0:
+            shown = ",".join(f"{name}={value}" for name, value in case.items())
+            what = f"The case {shown} is to be timed, and counts nothing: its weight, {weight}, is {counts:g}."
+            raise UsageError(what, "Give a larger one with --case, or what it counts with --weight.")
 
 
 def _in_order(sizes: Sequence[Size]) -> tuple[Size, ...]:

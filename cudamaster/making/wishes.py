@@ -20,6 +20,7 @@ class Wishes:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     inouts: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
     lengths: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[str, str] = field(default_factory=dict)
     cases: tuple[Case, ...] = ()
@@ -35,8 +36,8 @@ class Wishes:
     def names(self) -> list[str]:
         """Every parameter that an option names, in the options' order."""
         cases = [name for case in (*self.cases, *self.check_cases) for name in case]
-        return [*self.inputs, *self.outputs, *self.inouts, *self.lengths, *self.ranges, *cases, *self.fixed,
-                *self.multiples]  # fmt: skip
+        return [*self.inputs, *self.outputs, *self.inouts, *self.scratch, *self.lengths, *self.ranges, *cases,
+                *self.fixed, *self.multiples]  # fmt: skip
 
 
 def pairs(option: str, given: Iterable[str]) -> dict[str, str]:

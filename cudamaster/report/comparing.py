@@ -15,14 +15,20 @@ repetitions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as changed
+from functools import partial
 
 from cudamaster.core.errors import UsageError
 from cudamaster.core.speed import BETWEEN_PROCESSES_US, MARGIN, WIDEST_SAME, Change, Interval
 from cudamaster.core.values import Precision
 from cudamaster.report.data import Report, TaskResult
 from cudamaster.report.numbers import by_task, typical
+from cudamaster.report.one_suite import suite_in
+
+_Key = tuple[str, str]  # a suite, and a task with its precision
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Step:
-    """A task on both sides. `ratio` is P of B over P of A with its interval, None if it is unknown."""
+    """A task on both sides. `suite` is the one that it is of on both, empty where no record says it.
+
+    `ratio` is P of B over P of A with its interval, None if it is unknown.
+    """
 
     task: str
     precision: Precision
@@ -54,11 +63,13 @@ class Step:
     interval: Interval | None
     change: Change
     why: str
+    suite: str = ""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """From A to B. `only_first` and `only_second` are tasks that the other side has no result of.
+    """From A to B. `only_first` and `only_second` are tasks that the other side has no result of, with their suites
+    where a task of another one has the same name.
 
     `change` is that of all together: SLOWER where one task is, else UNSURE where B lost a task, else FASTER where one
     is, else UNSURE where one is, else SAME. `geometric_mean` is that of the ratios that are known.
@@ -81,26 +92,69 @@ class Steps:
 def compare(first: Report, second: Report) -> Steps:
     """What B changed. Raises UsageError where a side holds several searches, or the sides have no task in common."""
     one, other = _one_search(first), _one_search(second)
-    before, after = by_task(one), by_task(other)
-    common = [name for name in before if name in after]
+    suites = _suites(first, second)
+    before, after = _by_suite(one, suites(first)), _by_suite(other, suites(second))
+    common = [(key, there) for key in before if (there := _same(key, after)) is not None]
     if not common:
         raise UsageError(
             f"{_named(first)} and {_named(second)} have no task in common.",
             "Compare results of the same tasks and precisions.",
         )
-    steps = tuple(_step(before[name], after[name]) for name in common)
-    only_first = tuple(name for name in before if name not in after)
+    steps = tuple(changed(_step(before[key], after[there]), suite=key[0] or there[0]) for key, there in common)
+    shared = Counter(name for _, name in {*before, *after})
+
+    def alone(keys: Collection[_Key], found: Collection[_Key]) -> tuple[str, ...]:
+        left = [key for key in keys if key not in found]
+        return tuple(f"{name} of {suite}" if shared[name] > 1 and suite else name for suite, name in left)
+
+    only_first = alone(before, [key for key, _ in common])
     ratios = [step.ratio for step in steps if step.ratio is not None]
     return Steps(
         first=_named(first),
         second=_named(second),
         steps=steps,
         only_first=only_first,
-        only_second=tuple(name for name in after if name not in before),
+        only_second=alone(after, [key for _, key in common]),
         geometric_mean=math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None,
         change=_overall([step.change for step in steps], lost=bool(only_first)),
         notes=_notes(one, other),
     )
+
+
+def _suites(*sides: Report) -> Callable[[Report], Callable[[TaskResult], str]]:
+    """What names the suite of a result of a side: with its folder too, where a side has several suites of that name."""
+
+    def named(report: Report, result: TaskResult) -> str:
+        return suite_in(report, result).removesuffix(f" in {result.folder}")
+
+    several: set[str] = set()
+    for side in sides:
+        folders: dict[str, set[str]] = {}
+        for result in side.results:
+            folders.setdefault(named(side, result), set()).add(result.folder)
+        several |= {name for name, found in folders.items() if len(found - {""}) > 1}
+
+    def of(report: Report, result: TaskResult) -> str:
+        name = named(report, result)
+        return f"{name} in {result.folder}" if name in several and result.folder else name
+
+    return lambda report: partial(of, report)
+
+
+def _by_suite(results: Sequence[TaskResult], suite: Callable[[TaskResult], str]) -> dict[_Key, tuple[TaskResult, ...]]:
+    """Runs of each task and precision of each suite."""
+    found: dict[str, list[TaskResult]] = {}
+    for result in results:
+        found.setdefault(suite(result), []).append(result)
+    return {(name, task): runs for name, each in found.items() for task, runs in by_task(each).items()}
+
+
+def _same(key: _Key, there: Collection[_Key]) -> _Key | None:
+    """The same task on the other side; where one record says no suite, the one of its name."""
+    if key in there:
+        return key
+    alike = [other for other in there if other[1] == key[1] and "" in (other[0], key[0])]
+    return alike[0] if len(alike) == 1 else None
 
 
 def _one_search(report: Report) -> tuple[TaskResult, ...]:

@@ -16,8 +16,8 @@ def only(report: Report, suite: str) -> Report:
 
     The name is what the results say; the suite itself need not be here. Libraries are measured on MSKernelBench.
     """
-    there = dict.fromkeys(_suite(report, one) for one in report.results)
-    there |= dict.fromkeys(_suite(report, one) for one in report.missing)
+    there = dict.fromkeys(suite_in(report, one) for one in report.results)
+    there |= dict.fromkeys(suite_in(report, one) for one in report.missing)
     if report.authorities:
         there[MSKERNELBENCH] = None
     known = [name for name in there if name]
@@ -35,13 +35,13 @@ def only(report: Report, suite: str) -> Report:
             raise UsageError(f"There is no result of a suite {suite!r}.", nearest(suite, known, every))
     return changed(
         report,
-        results=tuple(one for one in report.results if _suite(report, one) == name),
-        missing=tuple(one for one in report.missing if _suite(report, one) == name),
+        results=tuple(one for one in report.results if suite_in(report, one) == name),
+        missing=tuple(one for one in report.missing if suite_in(report, one) == name),
         authorities=report.authorities if name == MSKERNELBENCH else (),
         disagreements=report.disagreements if name == MSKERNELBENCH else (),
     )
 
 
-def _suite(report: Report, one: TaskResult | Missing) -> str:
+def suite_in(report: Report, one: TaskResult | Missing) -> str:
     """The suite that a result is of; empty for a task of one's own whose record does not say it."""
     return suite_of(one) or (MSKERNELBENCH if one.task in report.benchmark else "")

@@ -6,6 +6,7 @@ A terminal and a page show the same ones. Each GPU has tables of its own, and so
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -155,9 +156,11 @@ def authorities(report: Report) -> Table | None:
 def steps(compared: Steps) -> Table:
     """A comparison, task by task: what got worse first."""
     order = ["slower", "faster", "unsure", "same"]
+    shared = Counter((step.task, step.precision) for step in compared.steps)
     rows = [
         (
-            f"{step.task}_{step.precision.value}",
+            f"{step.task}_{step.precision.value}"
+            + (f" of {step.suite}" if shared[step.task, step.precision] > 1 else ""),
             step.change.value.upper(),
             _held(step.first),
             _held(step.second),

@@ -7,11 +7,9 @@ tasks of MSKernelBench and any other for a user's own (docs/adding.md).
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,14 +17,11 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from cudamaster.core import resources
 from cudamaster.core.errors import CardError, one_line
-from cudamaster.core.expressions import ExpressionError, Number, call, evaluate, to_c
+from cudamaster.core.expressions import Number, evaluate
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, content_hash, wrapper_name
-from cudamaster.tasks import truth
-from cudamaster.tasks.held_out import Block, check_blocks
-from cudamaster.tasks.misfits import Misfits
+from cudamaster.tasks import card_checks, truth
+from cudamaster.tasks.held_out import Block
 from cudamaster.tasks.parameters import (
-    NOT_IN_PYTORCH,
-    RANGES,
     SOUND,
     T_BYTES,
     ULPS,
@@ -35,13 +30,10 @@ from cudamaster.tasks.parameters import (
     Name,
     Parameter,
     Strict,
-    check_bounds,
-    check_filled,
 )
 from cudamaster.tasks.truth import Truth
 
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
-_MOST_CASES = 500
 
 
 class Floor(Strict):
@@ -129,161 +121,12 @@ class TaskCard(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskCard:
-        misfits = Misfits()
-        self._check_names(misfits)
-        self._check_written(misfits)
-        with misfits.at():
-            self._check_cases()
-        for k, generator in enumerate(self.inputs):
-            with misfits.at("inputs", k):
-                self._filled_by(generator)
-        misfits.end()  # what follows needs cases
-        for k, generator in enumerate(self.inputs):
-            with misfits.at("inputs", k):
-                for argument in call(generator)[1][len(self._filled_by(generator)) :]:
-                    evaluate(argument, self.cases[0].values)
-        filled = [name for generator in self.inputs for name in self._filled_by(generator)]
-        wanted = [p.name for p in self.parameters if p.role in ("input", "inout")]
-        with misfits.at("inputs"):
-            if sorted(filled) != sorted(wanted):
-                raise ValueError(f"inputs fill {filled}, but have to fill each of {wanted} once")
-        for case in self.cases:
-            with misfits.at():
-                self.check_case(case)
-            if misfits.found:
-                break
-        misfits.end()
-        check_blocks(self)
+        card_checks.check(self)
         return self
-
-    def _check_names(self, misfits: Misfits) -> None:
-        """Names of parameters and sizes stand for each other, and there is an output."""
-        scalars = [p.name for p in self.parameters if p.is_number]
-        with misfits.at("sizes"):
-            if missing := [name for name in scalars if name not in self.sizes]:
-                raise ValueError(f"scalar parameters {missing} have no entry in sizes")
-        with misfits.at("parameters"):
-            if not any(p.role in ("output", "inout") for p in self.parameters):
-                raise ValueError("no parameter is an output")
-        for k, p in enumerate(self.parameters):
-            with misfits.at("parameters", k, "type"):
-                if self.is_eager and p.length is not None and p.type in NOT_IN_PYTORCH:
-                    raise ValueError(f"PyTorch, which runs the baseline, has no elements of type {p.type}")
-        names = [p.name for p in self.parameters]
-        for k, name in enumerate(names):
-            with misfits.at("parameters", k, "name"):
-                if name in names[:k]:
-                    raise ValueError(f"two parameters have the same name, {name}")
-        with misfits.at("fixed"):
-            if unknown := [name for name in self.fixed if name not in self.sizes]:
-                raise ValueError(f"fixed names {unknown}, which have no entry in sizes")
-        with misfits.at("wrapper"):
-            if self.own_wrapper is not None and self.family is not None:
-                raise ValueError("wrapper and family both name the wrapper: leave one of them out")
-
-    def _check_written(self, misfits: Misfits) -> None:
-        """All values that the harness holds as C can be written as C, unused defaults included, and so can others."""
-        known = dict.fromkeys(self.sizes, "c")
-        with misfits.at("weight"):
-            to_c(self.weight, known)
-        for field in ("bytes_read", "bytes_written", "operations"):
-            with misfits.at("floor", field):
-                to_c(getattr(self.floor, field), {**known, "element_bytes": "c"})
-        for position, (name, default) in enumerate(self.sizes.items()):
-            if default is not None:
-                with misfits.at("sizes", name):
-                    to_c(str(default), dict.fromkeys(list(self.sizes)[:position], "c"))
-        for k, parameter in enumerate(self.parameters):
-            for field in ("length", "unit", "cost", "exact_if", "ulps"):
-                if (text := getattr(parameter, field)) is not None:
-                    with misfits.at("parameters", k, field):
-                        to_c(text, known)
-
-    def _check_cases(self) -> None:
-        """Raises Misfits unless the card makes cases, some of them timed; each block that makes none is named."""
-        misfits = Misfits()
-        with misfits.at("sweep"):
-            self._check_number()
-            if not any(map(_number_of_cases, self.sweep)):
-                raise ValueError("there is no timed case: sweep is empty")
-        misfits.end()
-        try:
-            _ = self.cases
-        except ValueError as error:
-            for field, blocks in (("verify", self.verify), ("sweep", self.sweep)):
-                for k, block in enumerate(blocks):
-                    with misfits.at(field, k):
-                        for values in _crossed(block):
-                            self._values(values)
-            misfits.end()
-            raise Misfits.of(error, "weight") from error  # all else that a case takes is there
-
-    def _check_number(self) -> None:
-        """Raises ValueError for too many cases."""
-        if (number := sum(map(_number_of_cases, (*self.verify, *self.sweep)))) > _MOST_CASES:
-            raise ValueError(f"sweep and verify make {number} cases, and {_MOST_CASES} is the most")
 
     def check_case(self, case: Case) -> None:
         """Raises Misfits unless lengths, units, costs, weight and floor of a case are numbers that make sense."""
-        misfits = Misfits()
-        with misfits.at("weight"):
-            if not (case.weight > 0 if case.sweep else case.weight >= 0):
-                raise ValueError(f"the weight of case {case.label} is {case.weight:g}")
-        real = {p.name for p in self.parameters if p.is_number and not p.is_whole}
-        names = {name: float(value) if name in real else value for name, value in case.values.items()}
-        for k, parameter in enumerate(self.parameters):
-            for what, text, least in (("length", parameter.length, 0), ("unit", parameter.unit, 1)):
-                with misfits.at("parameters", k, what):
-                    number = least if text is None else evaluate(text, names)
-                    if not isinstance(number, int) or not least <= number <= WHOLE:
-                        raise ValueError(f"the {what} of {parameter.name} is {number} in case {case.label}")
-            with misfits.at("parameters", k, "exact_if"):
-                if parameter.exact_if is not None:
-                    evaluate(parameter.exact_if, names)
-            with misfits.at("parameters", k, "cost"):
-                if self.reference_unit(parameter, case)[1] < 0:
-                    raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
-        with misfits.at():
-            self._check_whole(case)
-        for precision in self.precisions:
-            with misfits.at("floor"):
-                if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
-                    raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
-        misfits.end()
-
-    def _check_whole(self, case: Case) -> None:
-        """Raises ValueError where a parameter's type does not hold what a case passes to it, or fills it with."""
-        whole = {p.name: p for p in self.parameters if p.is_whole}
-        for name, p in whole.items():
-            if p.is_number:
-                value, (least, most) = case.values[name], RANGES[p.type]
-                if not isinstance(value, int) or not least <= value <= most:
-                    raise ValueError(
-                        f"{name} is {value:.17g} in case {case.label}, and {p.type} holds whole numbers from {least} "
-                        f"to {most}"
-                    )
-        for generator, (filled, *numbers) in map(call, self.inputs):
-            if filled in whole and len(numbers) == 2:
-                low, high = (evaluate(number, case.values) for number in numbers)
-                check_bounds(generator, whole[filled], low, high, f"in case {case.label}")
-
-    def _filled_by(self, generator: str) -> tuple[str, ...]:
-        """Buffers that a generator of `inputs` fills; ValueError where it is not called as inputs.h declares it."""
-        known, (name, arguments) = generators(), call(generator)
-        if name not in known:
-            raise ExpressionError(name, f"is no input generator; there are {', '.join(sorted(known))}", name, known)
-        buffers, numbers = known[name]
-        if len(arguments) != buffers + numbers:
-            raise ValueError(f"{generator!r} has {len(arguments)} arguments, {name} takes {buffers + numbers}")
-        parameters = {p.name: p for p in self.parameters if p.role in ("input", "inout")}
-        for position, argument in enumerate(arguments[:buffers]):
-            if argument not in parameters:
-                what = f"fills {argument!r}, which is no input parameter"
-                raise ExpressionError(generator, what, argument, parameters)
-            check_filled(name, position, parameters[argument])
-        for argument in arguments[buffers:]:
-            to_c(argument, dict.fromkeys(self.sizes, "c"))
-        return arguments[:buffers]
+        card_checks.check_case(self, case)
 
     @cached_property
     def cases(self) -> tuple[Case, ...]:
@@ -291,12 +134,12 @@ class TaskCard(Strict):
 
         Raises ValueError for too many.
         """
-        self._check_number()
+        card_checks.check_number(self)
         return tuple(
             self.case(values, sweep=sweep)
             for sweep, blocks in ((False, self.verify), (True, self.sweep))
             for block in blocks
-            for values in _crossed(block)
+            for values in card_checks.crossed(block)
         )
 
     def case(self, given: Mapping[str, Number], *, sweep: bool = False) -> Case:
@@ -304,12 +147,12 @@ class TaskCard(Strict):
 
         Raises ValueError for a size that is unknown, missing or no finite number.
         """
-        values = self._values(given)
+        values = self.values_of(given)
         label = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
                          for name, value in given.items())  # fmt: skip
         return Case(values=values, sweep=sweep, label=label, weight=float(evaluate(self.weight, values)))
 
-    def _values(self, given: Mapping[str, Number]) -> dict[str, Number]:
+    def values_of(self, given: Mapping[str, Number]) -> dict[str, Number]:
         """Every size of a case. Raises as `case`."""
         if unknown := [name for name in given if name not in self.sizes]:
             raise ValueError(f"case {dict(given)} sets {unknown}; sizes are {list(self.sizes)}")
@@ -333,7 +176,7 @@ class TaskCard(Strict):
 
     def footprint_bytes(self, case: Case, precision: Precision) -> int:
         """Bytes of all buffers of a case, one copy of each."""
-        return self.buffer_bytes(case, precision, ("input", "output", "inout"))
+        return self.buffer_bytes(case, precision, ("input", "output", "inout", "scratch"))
 
     def buffer_bytes(self, case: Case, precision: Precision, roles: Sequence[str]) -> int:
         """Bytes of the buffers with these roles."""
@@ -483,6 +326,8 @@ class TaskCard(Strict):
         fixed = "".join(
             f" {name} is always {self.sizes[name]}{not_passed if name in self.unpassed else ''}." for name in self.fixed
         )
+        named = ", ".join(f"`{p.name}`" for p in self.parameters if p.role == "scratch")
+        scratch = f"At the start of a call, {named} holds nothing; what is left there is lost.\n" if named else ""
         module = ""
         if self.is_eager:
             source = self.baseline(precision).strip()
@@ -490,7 +335,8 @@ class TaskCard(Strict):
         return (
             f"{self.title} ({precision}): {self.summary}\n\n    {self.formula}\n\n{module}"
             f"Wrapper parameters, in order (pointers are device pointers):\n{buffers}\n\n"
-            f"Timed cases: {sweep}. Every other legal size must be right too, odd and tiny ones included.{fixed}\n"
+            f"{scratch}Timed cases: {sweep}. "
+            f"Every other legal size must be right too, odd and tiny ones included.{fixed}\n"
             f"{truth.how_judged(self, precision)}"
         )
 
@@ -514,21 +360,3 @@ def load(name: str) -> TaskCard:
     from cudamaster.tasks import finding
 
     return finding.load(name)
-
-
-@lru_cache(maxsize=1)
-def generators() -> Mapping[str, tuple[int, int]]:
-    """Input generators that a card can name, as inputs.h declares them: how many buffers and numbers each takes."""
-    text = (resources.bench() / "include" / "mskb" / "inputs.h").read_text(encoding="utf-8")
-    found = re.findall(r"^void (\w+)\(Inputs& inputs((?:,\s*(?:int|double) \w+)*)\);", text, re.MULTILINE)
-    return {name: (len(re.findall(r"\bint ", rest)), len(re.findall(r"\bdouble ", rest))) for name, rest in found}
-
-
-def _number_of_cases(block: Mapping[str, list[Number] | Number]) -> int:
-    return math.prod(len(value) for value in block.values() if isinstance(value, list))
-
-
-def _crossed(block: Mapping[str, list[Number] | Number]) -> Iterator[dict[str, Number]]:
-    lists = [value if isinstance(value, list) else [value] for value in block.values()]
-    for combination in itertools.product(*lists):
-        yield dict(zip(block, combination, strict=True))

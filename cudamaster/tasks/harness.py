@@ -22,7 +22,7 @@ from cudamaster.tasks.parameters import ELEMENT_TYPES, STREAM, Parameter
 
 _ZEROS = {"__nv_bfloat16": "__float2bfloat16(0.0f)", "__half": "__float2half(0.0f)"}
 _TRUTHS = {"c": "kReference", "python": "kPython", "baseline": "kBaseline"}
-_USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
+_USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut", "scratch": "kScratch"}
 
 
 def render(
@@ -98,7 +98,7 @@ def skeleton(card: TaskCard, precision: Precision, named: str = "") -> str:
 
     It builds, and its result is wrong. It says how to try it, on the task as it is `named`, by default by its name.
     """
-    result = next(p for p in card.parameters if p.role in ("output", "inout"))
+    result = next(p for p in card.parameters if p.is_written)
     length = str(result.length)
     passed = {name for _, name in card.signature(precision)}
     derived = {name: str(card.sizes[name]) for name in _names(length) if name not in passed}
@@ -301,7 +301,7 @@ def _scalar(p: Parameter, precision: Precision) -> str:
 def _reference_arguments(card: TaskCard, buffers: list[Parameter], precision: Precision) -> list[str]:
     """Arguments in the wrapper's order: inputs as host pointers, outputs as Expected, in-place ones as both.
 
-    A stream is left out.
+    A stream and scratch memory are left out.
     """
     arguments: list[str] = []
     for p in card.parameters:
@@ -311,8 +311,8 @@ def _reference_arguments(card: TaskCard, buffers: list[Parameter], precision: Pr
             arguments.append(_scalar(p, precision))
             continue
         index = buffers.index(p)
-        if p.role != "output":
+        if p.is_read:
             arguments.append(f"static_cast<const {p.element_type(precision)}*>(host[{index}])")
-        if p.role != "input":
+        if p.is_written:
             arguments.append(f"expected[{index}]")
     return arguments

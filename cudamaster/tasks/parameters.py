@@ -59,7 +59,7 @@ class Parameter(Strict):
 
     A buffer's size may be given as its `shape` instead, the last dimension of which is contiguous; `length` is then the
     product, 1 for a shape without dimensions. A `stream` is a scalar that no size belongs to: a call gets the default
-    stream.
+    stream. A buffer of role `scratch` is a workspace: it holds nothing at the start of a call, and is not compared.
 
     The reference makes `unit` consecutive elements of an output together, at the `cost` of so many operations. On a
     case where all of them would take too long, it is asked for some of the units.
@@ -73,7 +73,7 @@ class Parameter(Strict):
     name: Name
     type: Type
     meaning: str
-    role: Literal["scalar", "input", "output", "inout"] = "scalar"
+    role: Literal["scalar", "input", "output", "inout", "scratch"] = "scalar"
     length: str | None = None
     shape: tuple[str, ...] | None = None
     check: Literal["bounded", "exact"] = "bounded"
@@ -87,6 +87,16 @@ class Parameter(Strict):
     def has_bounds_of_its_own(self) -> bool:
         """Whether `sound` or `ulps` is another than for all tasks."""
         return (self.sound, self.ulps) != (SOUND, ULPS)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it is a buffer that inputs are placed in."""
+        return self.role in ("input", "inout")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it is a buffer whose content is compared after a call."""
+        return self.role in ("output", "inout")
 
     @property
     def is_number(self) -> bool:

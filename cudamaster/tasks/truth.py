@@ -109,12 +109,12 @@ def _wider(card: TaskCard) -> list[str]:
 
 
 def _bounded(card: TaskCard) -> list[Parameter]:
-    return [p for p in card.parameters if p.role in ("output", "inout") and p.check == "bounded"]
+    return [p for p in card.parameters if p.is_written and p.check == "bounded"]
 
 
 def how_judged(card: TaskCard, precision: Precision) -> str:
     """How errors are judged, for prompts."""
-    exact = ", ".join(p.name for p in card.parameters if p.role in ("output", "inout") and p.check == "exact")
+    exact = ", ".join(p.name for p in card.parameters if p.is_written and p.check == "exact")
     said = [f"{exact} must be exactly right{'' if card.truth == 'c' else f', by {against(card)}'}."] if exact else []
     if bounded := _bounded(card):
         doubles = ", ".join(p.name for p in bounded if p.type == "double")

@@ -122,6 +122,17 @@ def test_references_in_python_and_none_at_all(tmp_path: Path) -> None:
     assert check(str(mine)).exit_code == 0
 
 
+def test_a_reference_in_python_asks_for_what_the_card_has(tmp_path: Path) -> None:
+    mine = Path(shutil.copytree(EXAMPLE.parent / "row_sums", tmp_path / "mine"))
+    changed(mine, "reference/row_sums.py", "(x, R, C)", "(x, rows, C, *, eps=1.0, y)")
+    done = check(str(mine))
+    assert done.exit_code == 3
+    assert [line.partition(": ")[2] for line in done.output.splitlines() if "has a parameter" in line] == [
+        "reference has a parameter rows, which is neither an input nor a size of the card",
+        "reference has a parameter y, which is neither an input nor a size of the card",
+    ]
+
+
 def test_missing_files_are_named_with_what_they_have_to_hold(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     shutil.copytree(EXAMPLE, mine)

@@ -148,6 +148,27 @@ def test_roles_are_told_from_what_kernels_do_with_a_pointer(tmp_path: Path) -> N
     assert {row.name for row in understood(source).rows if row.length == "1"} == {"d", "e", "h"}
 
 
+def test_scratch_memory_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    """A pointer that is written, then read, may be an output all the same; the name says when to ask."""
+    text = (
+        "__global__ void k(const float* x, float* t, int n) { t[threadIdx.x] = x[threadIdx.x]; }\n"
+        "__global__ void l(const float* t, float* y, int n) { y[0] = t[0] + t[n - 1]; }\n"
+        "void f(const float* x, float* NAME, float* y, int n) { k<<<1, 32>>>(x, NAME, n); l<<<1, 1>>>(NAME, y, n); }\n"
+    )
+    assert [row.role for row in understood(read(tmp_path, text.replace("NAME", "hidden"))).rows][1] == "output"
+    source = read(tmp_path, text.replace("NAME", "workspace"))
+    assert [question.example for question in understood(source).questions] == [
+        "--scratch workspace",
+        "--case n=1048576",
+    ]
+    told = understood(source, scratch=("workspace",), lengths={"workspace": "n // 2"})
+    assert ([row.role for row in told.rows], told.weight) == (["input", "scratch", "output", "scalar"], "n + 1")
+    made = new(tmp_path / "my.cu", tmp_path, "--scratch", "workspace", "--case", "n=32", "--truth", "c")
+    assert made.exit_code == 0, made.output
+    assert "const T* x, mskb::Expected& y, int n" in (tmp_path / "reference/f.h").read_text()
+    assert cards.load(str(tmp_path / "tasks/f.yaml")).parameters[1].role == "scratch"
+
+
 def test_a_question_has_a_guess_that_works(tmp_path: Path) -> None:
     source = read(
         tmp_path,
@@ -165,7 +186,13 @@ def test_a_question_has_a_guess_that_works(tmp_path: Path) -> None:
     assert {case["n"] for case in drawn_cases.check_cases(answered)} == {64}
     assert all(case["c"] % 16 == 0 for case in drawn_cases.check_cases(answered))
     assert drawn_cases.held_out(answered) == ({"c": {"multiple_of": [16, 16, 30_000]}, "a": [0.0, 1.0]},)
-    for wrong in ({"outputs": ("i",)}, {"lengths": {"i": "a"}}, {"cases": ({"n": 64},)}, {"fixed": ("m",)}):
+    for wrong in (
+        {"outputs": ("i",)},
+        {"lengths": {"i": "a"}},
+        {"cases": ({"n": 64},)},
+        {"fixed": ("m",)},
+        {"cases": ({"n": 0, "c": 8},)},
+    ):
         with pytest.raises(UsageError):
             understood(source, **wrong)
 

@@ -18,8 +18,10 @@ from cudamaster.cli import main
 from cudamaster.core.errors import UsageError
 from cudamaster.core.speed import Change, Interval, overall
 from cudamaster.core.values import Precision, Role, Status
+from cudamaster.report import tables
 from cudamaster.report.comparing import Step, compare
 from cudamaster.report.data import CaseResult, Kernel, Report, RunProgress, TaskResult
+from cudamaster.tasks.cards import MSKERNELBENCH
 
 
 def step(first: TaskResult, second: TaskResult) -> Step:
@@ -34,6 +36,23 @@ def test_what_got_better_worse_or_stayed() -> None:
     assert step(scored("a", 3.0), scored("a", 2.0)).change is Change.SLOWER
     assert step(scored("a", 2.0), scored("a", 2.01)).change is Change.SAME
     assert step(scored("a", 2.0, reach=0.5), scored("a", 2.2, reach=0.5)).change is Change.UNSURE
+
+
+def test_a_task_is_held_against_that_of_its_own_suite() -> None:
+    """Of two suites with one name, that of the same folder; a suite whose folder moved is the same one."""
+    own, moved = {"suite": "mine", "folder": "/x"}, {"suite": "mine", "folder": "/y"}
+    first = report(scored("a", 2.0), scored("a", 3.0, **own))
+    found = compare(first, report(scored("a", 3.0), scored("a", 2.0, **moved)))
+    assert [(one.suite, one.change) for one in found.steps] == [
+        (MSKERNELBENCH, Change.FASTER), ("mine", Change.SLOWER),
+    ]  # fmt: skip
+    assert {row[0] for row in tables.steps(found).rows} == {"a_fp32 of MSKernelBench", "a_fp32 of mine"}
+    apart = [scored("a", 2.0, suite="mine in /x", folder="/x"), scored("a", 4.0, suite="mine in /y", folder="/y")]
+    found = compare(report(*apart), report(scored("a", 4.0, **moved)))
+    assert [(one.suite, one.change) for one in found.steps] == [("mine in /y", Change.SAME)]
+    assert found.only_first == ("a_fp32 of mine in /x",)
+    old = report(scored("other", 2.0))  # of a record that says no suite
+    assert compare(old, report(scored("other", 3.0, **own))).steps[0].change is Change.FASTER
 
 
 def test_ratio_and_interval() -> None:

@@ -112,7 +112,7 @@ class CaseCheck {
     }
 
     // Whether a call of the candidate was right; `line` takes what was found. Where the reference does not cover an output,
-    // every element of `got` is compared with that of `baseline`. `inputs` of the call are in the working buffers.
+    // every element of `got` is compared with that of `baseline`.
     bool candidate(const Inputs& inputs, const Observation& seen, const std::vector<Expected>& expected,
                    const Outputs& got, const Outputs& baseline, Line& line) {
         bool ok = seen.damage.empty();
@@ -129,7 +129,7 @@ class CaseCheck {
                                    worst_[i]);
                 };
                 compare_with_baseline(comparison, got[i], baseline[i], specs_[i], tolerance(i),
-                                      oracle_.most_asked(inputs, i), ask);
+                                      oracle_.most_asked(i), ask);
             } else {
                 describe(comparison, specs_[i]);
             }

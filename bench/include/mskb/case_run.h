@@ -48,8 +48,7 @@ class CaseRun {
         : run_(run), row_(row),
           calls_(run.options, run.report, run.workers, run.memory, run.for_slots, index, row),
           rng_(run.options.seed, label_stream(row.label), 1u << 20),
-          oracle_(run.options, index, row_, calls_.specs(), calls_.working(), run.host, run.helpers,
-                  run.python, rng_),
+          oracle_(run.options, index, row_, calls_.specs(), run.host, run.helpers, run.python, rng_),
           check_(calls_.specs(), calls_.working(), oracle_) {}
 
     // Why a case is not run, empty for one that is. `most_bytes`: what it may take on the device.
@@ -130,8 +129,8 @@ class CaseRun {
         std::vector<Expected> expected; // per buffer, empty for inputs
     };
 
-    // Bytes that a case takes on the device: its buffers, once more the inputs, if they have structure, and four times the
-    // outputs that are compared there; on the CPU device also the copies of the workers, of which launches need one.
+    // Bytes that a case takes on the device: its buffers, once more the inputs, if they have structure or the reference is
+    // given them, and four times the outputs that are compared there; on the CPU device also the copies of the workers, of which launches need one.
     static size_t footprint(const std::vector<BufferSpec>& specs, [[maybe_unused]] bool launches) {
 #ifdef MSKB_CPU_DEVICE
         return (launches ? 2 : 4) * Layout(specs).bytes;
@@ -183,7 +182,7 @@ class CaseRun {
         return ok;
     }
 
-    // What has to come of inputs, and the inputs in place. Where the baseline is its own reference, it is called for that.
+    // What has to come of inputs. Where the baseline is its own reference, it is called for that.
     std::vector<Expected> expect(const Inputs& inputs, double part) {
         if (task().truth() == Truth::kBaseline) {
             Outcome outcome = calls_.call(run_.workers.baseline(), Ask::kCall, inputs);
@@ -192,7 +191,6 @@ class CaseRun {
                 throw TruthFailed{calls_.index(), "baseline", damage.empty() ? outcome.unsettled : damage};
             own_.keep(calls_.specs(), calls_.working());
         }
-        calls_.place(inputs);
         return oracle_.expect(inputs, part, own_.outputs());
     }
 
@@ -203,7 +201,7 @@ class CaseRun {
         const bool own = task().truth() == Truth::kBaseline;
         calls_.place(inputs);
         for (size_t i = 0; own && i < calls_.specs().size(); ++i)
-            if (const BufferSpec& spec = calls_.specs()[i]; spec.use == Use::kOutput)
+            if (const BufferSpec& spec = calls_.specs()[i]; !spec.is_read())
                 MSKB_CUDA(cudaMemset(calls_.working()[i].get(), kOtherPoison, spec.bytes()));
         Outcome outcome = calls_.call(run_.workers.baseline(), Ask::kCall);
         if (seconds != nullptr)

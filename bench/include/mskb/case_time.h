@@ -282,7 +282,6 @@ class CaseTime {
             calls_.call(workers_.baseline(), Ask::kCall, inputs);
             afresh_.keep(calls_.specs(), calls_.working());
         }
-        calls_.place(inputs);
         std::vector<Expected> expected = oracle_.expect(inputs, kTimedPart, afresh_.outputs());
         Outputs candidate = (candidate_first ? first : second).outputs(),
                 baseline = (candidate_first ? second : first).outputs();

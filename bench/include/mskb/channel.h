@@ -46,8 +46,8 @@ struct SealKey {
 struct Request {
     struct Span {
         size_t offset, bytes; // of the data within a slot; guard zones lie around it
-        bool read, written;   // it holds inputs, outputs
-        unsigned char poison; // the byte that outputs are filled with before a call
+        bool read, written;   // it holds inputs, outputs; neither is scratch memory
+        unsigned char poison; // the byte that what is not read is filled with before a call
     };
     Ask ask;
     int repeats;                  // of a call

@@ -69,6 +69,8 @@ inline const std::vector<long>& refused() {
         SYS_flock,  // the lock of the GPU is inherited by all that use it: who lets go of it does so for all
         SYS_shmget, // memory that outlives its process and is open to others
         SYS_shmat,
+        SYS_memfd_create, // what is written there is no memory of the process, which the judge limits
+        447,              // memfd_secret
         SYS_semget,
         SYS_msgget,
         SYS_mq_open,

@@ -178,8 +178,11 @@ inline int run(int argc, char** argv) {
             report->write(Line("end").add("ok", ok));
             code = ok ? 0 : kWrongExit;
         } catch (const TruthFailed& failed) {
-            report->write(
-                Line("no_truth").add("index", failed.index).add("who", failed.who).add("what", failed.what));
+            report->write(Line("no_truth")
+                              .add("index", failed.index)
+                              .add("who", failed.who)
+                              .add("what", failed.what)
+                              .add("replied", failed.replied));
             harness_failure("the " + std::string(failed.who) + " of " + task().name() +
                             " failed: " + failed.what);
         } catch (const RunOver& over) {

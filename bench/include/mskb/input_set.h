@@ -78,6 +78,19 @@ class Inputs {
         }
     }
 
+    // Puts one input into the host's memory, past the working buffers.
+    void copy(size_t buffer, void* host) const {
+        size_t bytes = specs_[buffer].bytes();
+        auto found = rules_.find(buffer);
+        if (found == rules_.end()) {
+            MSKB_CUDA(cudaMemcpy(host, made_.at(buffer)->get(), bytes, cudaMemcpyDeviceToHost));
+            return;
+        }
+        ReusedBuffer filled(bytes);
+        fill(filled.get(), specs_[buffer], found->second);
+        MSKB_CUDA(cudaMemcpy(host, filled.get(), bytes, cudaMemcpyDeviceToHost));
+    }
+
     // Whether the input is no longer what `place` put there.
     bool changed(size_t buffer, const void* working) const {
         auto found = rules_.find(buffer);

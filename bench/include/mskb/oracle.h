@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 #include <vector>
-#include "mskb/arena.h"
 #include "mskb/buffers.h"
 #include "mskb/dump.h"
 #include "mskb/input_set.h"
@@ -28,9 +27,11 @@ struct TruthFailed {
     int index; // of the case
     const char* who;
     std::string what;
+    bool replied = true; // it said so itself, and was not killed or too slow
 };
 
-// The inputs of one call in the host's memory, which the cases share.
+// The inputs of one call in the host's memory, which the cases share. They are made where no worker finds them: who
+// changed those that are shared, while the reference is asked, would have it say what comes of others.
 class HostInputs {
   public:
     // Makes room for the inputs of a case, where there is less.
@@ -41,17 +42,16 @@ class HostInputs {
             buffers_[i].room(specs[i].is_read() ? specs[i].bytes() : 0);
     }
 
-    // Where they are, per buffer. They are copied from `working` unless they are here.
-    std::vector<const void*> of(const Inputs& inputs, const std::vector<BufferSpec>& specs,
-                                const std::vector<WorkingBuffer>& working) {
+    // Where they are, per buffer.
+    std::vector<const void*> of(const Inputs& inputs, const std::vector<BufferSpec>& specs) {
         buffers_.resize(std::max(buffers_.size(), specs.size()));
         const bool here = serial_ == inputs.serial();
         std::vector<const void*> pointers;
         for (size_t i = 0; i < specs.size(); ++i) {
             size_t bytes = specs[i].is_read() ? specs[i].bytes() : 0;
             void* host = buffers_[i].room(bytes);
-            if (!here)
-                MSKB_CUDA(cudaMemcpy(host, working[i].get(), bytes, cudaMemcpyDeviceToHost));
+            if (!here && bytes > 0)
+                inputs.copy(i, host);
             pointers.push_back(host);
         }
         serial_ = inputs.serial();
@@ -65,12 +65,10 @@ class HostInputs {
 
 class Oracle {
   public:
-    // Of inputs that are in `working` when it is asked.
     Oracle(const Options& options, int index, const Row& row, const std::vector<BufferSpec>& specs,
-           const std::vector<WorkingBuffer>& working, HostInputs& host, const Helpers& helpers,
-           PythonReference& python, Rng& rng)
-        : options_(options), index_(index), row_(row), specs_(specs), working_(working), host_(host),
-          helpers_(helpers), python_(python), rng_(rng) {}
+           HostInputs& host, const Helpers& helpers, PythonReference& python, Rng& rng)
+        : options_(options), index_(index), row_(row), specs_(specs), host_(host), helpers_(helpers),
+          python_(python), rng_(rng) {}
 
     // Per buffer what has to be in it, for a part of the usual operations; empty for inputs. `own` is what the baseline made
     // of them, which counts where that is the truth.
@@ -96,14 +94,8 @@ class Oracle {
         return expected;
     }
 
-    // Elements of output `i` that can be asked about beside a sample; none where an input is gone that is needed.
-    size_t most_asked(const Inputs& inputs, size_t i) const {
-        const Truth truth = task().truth();
-        const bool needed =
-            truth == Truth::kReference || (truth == Truth::kPython && !python_.has(inputs.serial()));
-        for (const BufferSpec& spec : specs_)
-            if (spec.use == Use::kInOut && needed)
-                return 0;
+    // Elements of output `i` that can be asked about beside a sample.
+    size_t most_asked(size_t i) const {
         return static_cast<size_t>(kAskedPart * options_.oracle_operations / std::max(specs_[i].cost, 1.0)) +
                4;
     }
@@ -132,7 +124,7 @@ class Oracle {
         const bool there =
             truth == Truth::kBaseline || (truth == Truth::kPython && python_.has(inputs.serial()));
         const std::vector<const void*> pointers =
-            there ? std::vector<const void*>() : host_.of(inputs, specs_, working_);
+            there ? std::vector<const void*>() : host_.of(inputs, specs_);
         if (truth == Truth::kBaseline)
             take_over(own, expected);
         else if (truth == Truth::kPython)
@@ -156,7 +148,7 @@ class Oracle {
                     std::vector<Expected>& expected) {
         std::string why = python_.answer(inputs.serial(), row_.sizes, specs_, pointers, expected);
         if (!why.empty())
-            throw TruthFailed{index_, "reference", why};
+            throw TruthFailed{index_, "reference", why, python_.replied()};
     }
 
     // The baseline's own output as the truth. Its scale is that of the element, or of a usual one where that is larger.
@@ -182,7 +174,6 @@ class Oracle {
     int index_;
     const Row& row_;
     const std::vector<BufferSpec>& specs_;
-    const std::vector<WorkingBuffer>& working_;
     HostInputs& host_;
     const Helpers& helpers_;
     PythonReference& python_;

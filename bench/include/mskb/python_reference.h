@@ -83,6 +83,9 @@ class PythonReference {
                            [&](const Kept& kept) { return kept.serial == serial; });
     }
 
+    // Whether the process itself said why the last question has no answer. If not, somebody may have kept it from that.
+    bool replied() const { return replied_; }
+
     // Fills in `expected` for the inputs `host`, number `serial`. Empty, or why it failed.
     std::string answer(uint64_t serial, const Sizes& sizes, const std::vector<BufferSpec>& specs,
                        const std::vector<const void*>& host, std::vector<Expected>& expected) {
@@ -229,6 +232,7 @@ class PythonReference {
             sent += static_cast<size_t>(count);
         }
         std::string reply;
+        replied_ = false;
         for (Clock::time_point start = Clock::now();;) {
             const double left = limit_s_ - seconds_since(start);
             pollfd entry{socket_, POLLIN, 0};
@@ -246,6 +250,7 @@ class PythonReference {
             if (reply.back() != '\n')
                 continue;
             waited_s_ += seconds_since(start);
+            replied_ = true;
             return reply.substr(0, reply.size() - 1);
         }
     }
@@ -261,6 +266,7 @@ class PythonReference {
     }
 
     double limit_s_, waited_s_ = 0;
+    bool replied_ = false;
     pid_t process_ = -1;
     int socket_ = -1, file_ = -1;
     unsigned char* base_ = nullptr; // of the file

@@ -10,7 +10,8 @@
 
 namespace mskb {
 
-enum class Use { kInput, kOutput, kInOut };
+// kScratch: holds nothing before a call, and what it holds afterwards is nobody's business.
+enum class Use { kInput, kOutput, kInOut, kScratch };
 
 // One pointer parameter of the wrapper.
 struct BufferSpec {
@@ -26,8 +27,8 @@ struct BufferSpec {
     double ulps = 4;     // outputs: what any kernel may be off by, in ulps of fp32 at the element's scale
 
     size_t bytes() const { return static_cast<size_t>(length) * bytes_of(kind); }
-    bool is_read() const { return use != Use::kOutput; }
-    bool is_written() const { return use != Use::kInput; }
+    bool is_read() const { return use == Use::kInput || use == Use::kInOut; }
+    bool is_written() const { return use == Use::kOutput || use == Use::kInOut; }
 };
 
 // What outputs are held against.
