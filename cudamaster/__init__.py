@@ -2,9 +2,9 @@
 
 As a library (docs/library.md):
 
-    load_task, evaluate, evaluate_by_paper, compare, optimize, profile    what the commands of these names do
-    choose_device                                                         a device, made once and passed to them
-    TaskCard, Verdict, Compared, Run, Profiles ...                        what they take and return
+    load_task, evaluate, evaluate_by_paper, compare, optimize, profile, sanitize    what the commands are for
+    choose_device                                                                   made once, passed to them
+    TaskCard, Verdict, Compared, Run, Profiles ...                                  what they take and return
 
 Importing the package does nothing: no files, no prints, no network, no litellm. Each name is imported when it is first
 used.
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from cudamaster.devices.protocol import Device
+    from cudamaster.library.faults import Sanitized, sanitize
     from cudamaster.library.profiles import Profiled, Profiles, profile
     from cudamaster.library.searching import Run, optimize
     from cudamaster.library.subjects import choose_device, load_task
@@ -71,6 +72,7 @@ _MODULES = {
         "Verdict",
     ),
     "devices.protocol": ("Device",),
+    "library.faults": ("Sanitized", "sanitize"),
     "library.profiles": ("Profiled", "Profiles", "profile"),
     "library.searching": ("Run", "optimize"),
     "library.subjects": ("choose_device", "load_task"),
@@ -107,6 +109,7 @@ __all__ = [
     "Role",
     "Run",
     "RunFolderError",
+    "Sanitized",
     "Status",
     "TaskCard",
     "Usage",
@@ -120,6 +123,7 @@ __all__ = [
     "load_task",
     "optimize",
     "profile",
+    "sanitize",
 ]
 
 

@@ -57,6 +57,7 @@ def evaluate(
     calls: int | None = None,
     check_only: bool = False,
     seed: int | None = None,
+    to_beat: float | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
     """Check a kernel against the reference of a task, and time it against the baseline.
@@ -66,7 +67,7 @@ def evaluate(
     default fp32 or what the task has. `device` is a name or the device itself (see `choose_device`). `command` is the
     compile command, `calls` the number of timed calls per case, by default the device's. With `check_only` only the
     small cases run and nothing is timed. `seed` fixes the inputs; by default each evaluation draws a new one, which is
-    the verdict's `seed`.
+    the verdict's `seed`. With `to_beat`, a P above it only counts if compute-sanitizer finds nothing (on a GPU).
 
     Returns the verdict. A kernel that fails is a verdict too: `status` says how, `detail` and `log` where. `score` is
     P, the speedup over the baseline (1 is equal, 2 is twice as fast); None unless correct. `cases` has one entry for
@@ -80,7 +81,7 @@ def evaluate(
     if check_only and calls is not None:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --calls.")
     with telling(progress, _name(bench), f"building and running on the {bench.device.name} device"):
-        return bench.evaluate(candidate, check_only=check_only)
+        return bench.evaluate(candidate, check_only=check_only, to_beat=to_beat)
 
 
 def evaluate_by_paper(
