@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 from pathlib import Path
 
@@ -64,6 +63,7 @@ def mcp(
     Other agents, HTTP, budgets and what a result looks like: docs/agents.md. The server ends when its client goes away.
     """
     from cudamaster.core.errors import UsageError
+    from cudamaster.devices import parts
     from cudamaster.serving.catalog import Catalog
     from cudamaster.serving.ledger import Ledger, Limits
     from cudamaster.serving.tools import Tools
@@ -80,43 +80,24 @@ def mcp(
     place = folder.resolve()
     ledger = Ledger(record or place / "runs" / "mcp", Limits(max_evaluations, max_minutes, max_gpu_seconds))
     tools = Tools(Catalog(of), device, place, ledger)
+    parts.report = None  # how far a first build is goes to the client that waits for it
     if not http:
-        _end_on_signals()
         server.serve_stdio(tools)
         return
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
     if len(token) < _SHORTEST:
         raise UsageError(f"{TOKEN} has fewer than {_SHORTEST} characters.", "Take a longer one, or unset it.")
-    port = _free(server.HOST, port)
-    said = f"of ${TOKEN}" if os.environ.get(TOKEN) else token
-    click.echo(f"Serving at http://{server.HOST}:{port}/mcp, token: {said}", err=True)
-    server.serve_http(tools, port, token)
+    with _listening(server.HOST, port) as listening:
+        said = f"that of ${TOKEN}" if os.environ.get(TOKEN) else token
+        click.echo(f"Serving at http://{server.HOST}:{listening.getsockname()[1]}/mcp, token: {said}", err=True)
+        server.serve_http(tools, listening, token)
 
 
-def _end_on_signals() -> None:
-    """End at once on a signal, with all programs. A thread waits in a read of stdin, which nothing else would end."""
-    from cudamaster.devices import process
-
-    def leave(number: int, _frame: object) -> None:
-        process.end_all()
-        os._exit(128 + number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, leave)
-
-
-def _free(host: str, port: int) -> int:
-    """The port, or a free one for 0. Raises UsageError for one that another program has."""
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket at the port, or at a free one for 0. Raises UsageError for one that another program has."""
     from cudamaster.core.errors import UsageError
 
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind((host, port))
-        except OSError as error:
-            raise UsageError(
-                f"Port {port} cannot be used: {error.strerror}.", "Give another one with --port."
-            ) from error
-        found: int = trial.getsockname()[1]
-        return found
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        raise UsageError(f"Port {port} cannot be used: {error.strerror}.", "Give another one with --port.") from error

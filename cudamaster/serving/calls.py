@@ -13,7 +13,7 @@ from cudamaster.library.progress import Progress
 
 _T = TypeVar("_T")
 _LOOKED_S = 0.2
-AT_ONCE = 4  # a call runs several compilers; the device's own lock keeps measurements apart
+_AT_ONCE = 4  # a call runs several compilers; the device's own lock keeps measurements apart
 
 Tell = Callable[[float, str], Awaitable[None]]
 
@@ -26,11 +26,14 @@ class Calls:
     """The calls that are under way."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="call")
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="call")
+        self._quick = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="quick")
         self._works: set[Work] = set()
 
-    async def run(self, do: Callable[[Progress], _T], tell: Tell) -> _T:
+    async def run(self, do: Callable[[Progress], _T], tell: Tell, *, quick: bool = False) -> _T:
         """What `do` returns or raises, from a thread; `tell` gets seconds so far and each new line of progress.
+
+        What is `quick` does not wait for the others.
 
         If the task that awaits this is cancelled, or `tell` fails, the programs of `do` are killed, and it gets a
         KeyboardInterrupt within seconds, as after Ctrl-C.
@@ -49,7 +52,7 @@ class Calls:
                 self._works.discard(work)
 
         self._works.add(work)
-        future = asyncio.get_running_loop().run_in_executor(self._pool, working)
+        future = asyncio.get_running_loop().run_in_executor(self._quick if quick else self._pool, working)
         future.add_done_callback(lambda done: done.cancelled() or done.exception())  # or it is logged as never seen
         said = None
         try:
@@ -67,4 +70,5 @@ class Calls:
         """End all calls, and wait until their programs are gone."""
         for work in tuple(self._works):
             work.end()
-        self._pool.shutdown(wait=True)
+        for pool in (self._pool, self._quick):
+            pool.shutdown(wait=True)

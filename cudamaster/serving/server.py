@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
+import signal
+import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
+import uvicorn
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import Context, MCPServer
@@ -17,13 +21,15 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, ResourceLink, TextContent, ToolAnnotations
 from pydantic import AnyHttpUrl, ConfigDict, Field
 
-from cudamaster.core.errors import CudaMasterError
+from cudamaster.core.errors import CudaMasterError, DeviceError
 from cudamaster.library.progress import Progress
 from cudamaster.serving.calls import Calls
 from cudamaster.serving.tools import Tools, kernel_link, verdict_link
 
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost")  # that a client may call us by; a page elsewhere that resolves to us has another
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_GRACE_S = 1
 _INSTRUCTIONS = """\
 A judge for CUDA kernels. A task has a baseline kernel; write one that computes the same and is faster.
 
@@ -66,26 +72,26 @@ _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent
 _MEASURES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 
 
-def server(
-    tools: Tools,
-    calls: Calls,
-    *,
-    log_level: Literal["INFO", "WARNING"] = "WARNING",
-    token: str | None = None,
-    url: str | None = None,
-) -> MCPServer[Any]:
-    """The server of these tools. With a `token`, clients that come over HTTP to `url` have to show it."""
+def server(tools: Tools, calls: Calls, *, token: str | None = None) -> MCPServer[Any]:
+    """The server of these tools. With a `token`, clients that come over HTTP have to show it."""
 
-    async def told(ctx: Context[Any, Any], do: Callable[[Progress], dict[str, Any]]) -> CallToolResult:
-        """The result of what takes long, with progress on the way; an error of ours as an error of the tool."""
+    async def told(
+        ctx: Context[Any, Any], do: Callable[[Progress], dict[str, Any]], *, quick: bool = False
+    ) -> CallToolResult:
+        """The result of a call, with progress on the way; an error of ours as an error of the tool."""
 
         async def tell(seconds: float, line: str) -> None:
             await ctx.report_progress(seconds, message=line)
 
         try:
-            return _result(await calls.run(do, tell))
+            return _result(await calls.run(do, tell, quick=quick))
         except CudaMasterError as error:
             return _error(error)
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            return _error(
+                DeviceError(f"{error.strerror or error}{where}.", "Make room or give access on that machine.")
+            )
 
     async def list_tasks(
         ctx: Context[Any, Any],
@@ -93,7 +99,7 @@ def server(
         category: Annotated[str | None, Field(description="Only this category, such as activation.")] = None,
     ) -> CallToolResult:
         """List the tasks by suite and category, each with a short line on what it computes."""
-        return await told(ctx, lambda _: tools.list_tasks(suite, category))
+        return await told(ctx, lambda _: tools.list_tasks(suite, category), quick=True)
 
     async def read_card(
         ctx: Context[Any, Any],
@@ -104,7 +110,7 @@ def server(
         """Say what a kernel of a task has to do: the formula, the wrapper to declare, its parameters, the rules, how
         far off a result may be, the sizes that are timed, checked and drawn afresh, and a file to start from. Read this
         before you write a kernel."""
-        return await told(ctx, lambda _: tools.read_card(task, precision, with_baseline=baseline))
+        return await told(ctx, lambda _: tools.read_card(task, precision, with_baseline=baseline), quick=True)
 
     async def evaluate(
         ctx: Context[Any, Any],
@@ -184,18 +190,19 @@ def server(
     ) -> CallToolResult:
         """Give the best kernels that were measured, also by earlier servers with the same record, and what is left of
         the budget. Measures nothing."""
-        return await told(ctx, lambda _: tools.best_so_far(task, precision, with_kernel=with_kernel))
+        return await told(ctx, lambda _: tools.best_so_far(task, precision, with_kernel=with_kernel), quick=True)
 
     readers: list[Callable[..., Awaitable[CallToolResult]]] = [list_tasks, read_card, best_so_far]
     measurers: list[Callable[..., Awaitable[CallToolResult]]] = [evaluate, compare, profile, sanitize]
     made = [_tool(function, _READS) for function in readers] + [_tool(function, _MEASURES) for function in measurers]
-    auth = None if url is None else AuthSettings(issuer_url=AnyHttpUrl(url), resource_server_url=None)
+    # Who issues tokens is never asked: clients have ours.
+    auth = None if token is None else AuthSettings(issuer_url=AnyHttpUrl(f"http://{HOST}"), resource_server_url=None)
     served: MCPServer[Any] = MCPServer(
         "cudamaster",
         title="CUDAMaster",
         instructions=_INSTRUCTIONS,
         tools=made,
-        log_level=log_level,
+        log_level="WARNING",
         auth=auth,
         token_verifier=_Token(token) if token is not None else None,
     )
@@ -212,24 +219,34 @@ def server(
 
 
 def serve_stdio(tools: Tools) -> None:
-    """Serve the client at the other end of standard input and output, until it goes away."""
+    """Serve the client at the other end of standard input and output, until it goes away or a signal comes."""
     calls = Calls()
+
+    def leave(number: int, _frame: object) -> None:
+        # A thread waits in a read of standard input, which nothing else would end.
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        calls.close()
+        os._exit(128 + number)
+
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, leave)
     try:
         server(tools, calls).run("stdio")
     finally:
         calls.close()
 
 
-def serve_http(tools: Tools, port: int, token: str) -> None:
-    """Serve clients of this machine at a port, that show the token, until a signal ends it."""
+def serve_http(tools: Tools, listening: socket.socket, token: str) -> None:
+    """Serve clients of this machine at a socket of HOST, that show the token, until a signal ends it."""
     calls = Calls()
     hosts = [f"{name}:*" for name in _NAMES]
     allowed = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
-    url = f"http://{HOST}:{port}"
+    app = server(tools, calls, token=token).streamable_http_app(host=HOST, transport_security=allowed)
+    settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE_S)
     try:
-        server(tools, calls, token=token, url=url).run(
-            "streamable-http", host=HOST, port=port, transport_security=allowed
-        )
+        uvicorn.Server(settings).run(sockets=[listening])
     finally:
         calls.close()
 
@@ -272,7 +289,7 @@ def _result(said: dict[str, Any]) -> CallToolResult:
 
 
 def _error(error: CudaMasterError) -> CallToolResult:
-    said = f"{' '.join(error.reason.split())} {' '.join(error.fix.split())}"
+    said = " ".join(f"{error.reason} {error.fix}".split()).replace("--precision", "precision")
     return CallToolResult(content=[TextContent(type="text", text=said)], is_error=True)
 
 

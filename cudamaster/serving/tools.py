@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudamaster.core.errors import CudaMasterError, DeviceError, UsageError
+from cudamaster.core.errors import CudaMasterError, UsageError
 from cudamaster.core.records import to_json
 from cudamaster.core.values import Candidate, Hardware, Status, Verdict
 from cudamaster.library import faults, profiles, verdicts
@@ -226,8 +226,6 @@ class Tools:
         except KeyboardInterrupt:
             outcome, back = "cancelled", 0
             raise
-        except OSError as error:
-            raise DeviceError(f"{error.strerror or error}.", "Make room or give access, and try again.") from error
         except CudaMasterError as error:
             call.whole["error"] = {"reason": error.reason, "fix": error.fix}
             raise
