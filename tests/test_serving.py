@@ -28,6 +28,7 @@ from cudamaster.cli import main
 from cudamaster.core.errors import BudgetSpent, RunFolderError, UsageError
 from cudamaster.core.values import Candidate, Hold, Precision
 from cudamaster.devices import cases, process
+from cudamaster.serving.answers import rounded
 from cudamaster.serving.catalog import Catalog
 from cudamaster.serving.kernels import in_folder
 from cudamaster.serving.ledger import Found, Ledger, Limits
@@ -38,8 +39,8 @@ TOKEN = "a token of more than sixteen letters"
 SHORT = 2048  # bytes of a result
 
 
-def command(folder: Path, *options: str) -> list[str]:
-    return [sys.executable, "-m", "cudamaster", "mcp", "--device", "cpu", "--folder", str(folder), *options]
+def command(folder: Path, *options: str, device: str = "cpu") -> list[str]:
+    return [sys.executable, "-m", "cudamaster", "mcp", "--device", device, "--folder", str(folder), *options]
 
 
 @contextmanager
@@ -259,6 +260,28 @@ def test_it_ends_with_its_client_and_says_nothing_but_the_protocol(place: Path) 
         ledger.begin("evaluate", "relu", 1)
 
 
+@pytest.mark.gpu
+def test_a_cancelled_call_frees_the_gpu(tmp_path: Path) -> None:
+    """In the middle of a kernel that hangs; the next one is measured."""
+
+    async def agent() -> None:
+        words = command(tmp_path, "--max-gpu-seconds", "600", device="cuda")
+        parameters = StdioServerParameters(command=words[0], args=words[1:], env=dict(os.environ))
+        async with Client(stdio_client(parameters)) as client:
+            lines: list[str] = []
+            task = asyncio.create_task(call(client, "evaluate", lines, task="relu", kernel=HANGS))
+            while not any("cases done" in line for line in lines):
+                await asyncio.sleep(0.1)
+                assert not task.done()
+            task.cancel()
+            _, measured, _ = await call(client, "evaluate", task="relu", kernel=KERNEL)
+            assert measured["status"] == "correct"
+            assert measured["times"] == "measured"
+            assert 0 < measured["left"]["gpu_seconds"] < 600
+
+    asyncio.run(agent())
+
+
 def found(kernel: str, score: float | None, status: str = "correct") -> Found:
     return Found("relu", "fp32", "card", "GPU", kernel, status, score, score, score, "faster")
 
@@ -271,6 +294,7 @@ def test_budgets_and_the_best_outlast_a_server(tmp_path: Path) -> None:
     ):
         assert first.begin("evaluate", "relu", 1) == number
         first.end(number, "done", {"verdict": number}, [each])
+    assert rounded(float("inf")) is None
     first.held(Hold("gpu", 0.0, 9.5, True))
     with (tmp_path / "ledger.jsonl").open("a") as file:
         file.write('{"held": 3, "un')  # cut

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -122,8 +123,7 @@ def _times(verdict: Verdict) -> str:
 
 def _interval(verdict: Verdict) -> list[float | None]:
     assert verdict.speed is not None
-    high = verdict.speed.interval.high
-    return [rounded(verdict.speed.interval.low), None if high == float("inf") else rounded(high)]
+    return [rounded(verdict.speed.interval.low), rounded(verdict.speed.interval.high)]
 
 
 def _slowest(cases: Sequence[CaseVerdict]) -> list[CaseVerdict]:
@@ -186,5 +186,7 @@ def _unit(findings: Findings, name: str) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """Four significant digits."""
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+    """Four significant digits; None for what is no finite number, which JSON does not have."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.4g}") if math.isfinite(value) else None
