@@ -2,10 +2,10 @@
 
 As a library (docs/library.md):
 
-    load_task, evaluate, evaluate_by_paper, compare, optimize, profile    what the commands of these names do
-    bundle, read_bundle, reproduce, reproduce_claim                       a result that others can check
-    choose_device                                                         a device, made once and passed to them
-    TaskCard, Verdict, Compared, Run, Profiles ...                        what they take and return
+    load_task, evaluate, evaluate_by_paper, compare, optimize, profile, sanitize    what the commands are for
+    bundle, read_bundle, reproduce, reproduce_claim                                 a result that others can check
+    choose_device                                                                   made once, passed to them
+    TaskCard, Verdict, Compared, Run, Profiles ...                                  what they take and return
 
 Importing the package does nothing: no files, no prints, no network, no litellm. Each name is imported when it is first
 used.
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from cudamaster.devices.protocol import Device
     from cudamaster.library.bundles import bundle, read_bundle, reproduce, reproduce_claim
+    from cudamaster.library.faults import Sanitized, sanitize
     from cudamaster.library.profiles import Profiled, Profiles, profile
     from cudamaster.library.searching import Run, optimize
     from cudamaster.library.subjects import choose_device, load_task
@@ -80,6 +81,7 @@ _MODULES = {
     ),
     "devices.protocol": ("Device",),
     "library.bundles": ("bundle", "read_bundle", "reproduce", "reproduce_claim"),
+    "library.faults": ("Sanitized", "sanitize"),
     "library.profiles": ("Profiled", "Profiles", "profile"),
     "library.searching": ("Run", "optimize"),
     "library.subjects": ("choose_device", "load_task"),
@@ -119,6 +121,7 @@ __all__ = [
     "Role",
     "Run",
     "RunFolderError",
+    "Sanitized",
     "Status",
     "TaskCard",
     "Usage",
@@ -137,6 +140,7 @@ __all__ = [
     "read_bundle",
     "reproduce",
     "reproduce_claim",
+    "sanitize",
 ]
 
 

@@ -48,6 +48,7 @@ PACKAGES: dict[str, set[str]] = {
         "devices",
         "guards",
         "judging",
+        "faults",
         "profiling",
         "workbench",
         "models",
@@ -57,6 +58,7 @@ PACKAGES: dict[str, set[str]] = {
         "runs",
         "bundles",
     },
+    "serving": {"tasks", "guards", "devices", "judging", "workbench", "agents", "strategies", "library"},
 }
 # Modules that may import less than their package may; the longest prefix counts.
 NARROWER: dict[str, set[str]] = {
@@ -92,6 +94,8 @@ WRITING = {
     "rmtree",
     "symlink_to",
 }
+# What only one package imports, from an extra: the distribution of that name, and what it serves with.
+EXTRAS = {"serving": ("mcp", {"uvicorn"})}
 # Those that a module's name does not tell.
 DISTRIBUTIONS = {"elftools": "pyelftools", "skimage": "scikit-image", "yaml": "pyyaml"}
 # A report's page and figures are files of their own; what reads its data writes nothing.
@@ -217,6 +221,14 @@ def test_every_program_is_given_its_environment() -> None:
         }, name
 
 
+def test_extras_are_imported_by_one_package() -> None:
+    """The others work without them."""
+    for package, (extra, more) in EXTRAS.items():
+        for wanted in (extra, *more):
+            users = {package_of(n) for n, tree in MODULES.items() if any(within(i, wanted) for i in imports(tree))}
+            assert users == {package}, wanted
+
+
 def test_only_one_module_reaches_litellm() -> None:
     assert [n for n, tree in MODULES.items() if any(within(i, "litellm") for i in imports(tree))] == [
         "models.litellm_model"
@@ -228,7 +240,9 @@ def test_what_is_imported_is_declared() -> None:
     """What another package brings along today may be gone with its next version."""
     declared = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
     wanted = declared["project"]["dependencies"]
-    assert imported_from(PACKAGE) - {plain(line) for line in wanted} == set()
+    brought = {name for extra, more in EXTRAS.values() for name in (extra, *more)}
+    assert {extra for extra, _ in EXTRAS.values()} <= set(declared["project"]["optional-dependencies"])
+    assert imported_from(PACKAGE) - brought - {plain(line) for line in wanted} == set()
     dev = [*wanted, *declared["dependency-groups"]["dev"]]
     tests, benchmarks = PACKAGE.parent / "tests", PACKAGE.parent / "benchmarks"
     assert imported_from(tests, benchmarks) - {plain(line) for line in dev} == set()

@@ -44,6 +44,7 @@ _MODULES = {
     **{name: name for name in ("vendor", "audit", "limits", "sanitize", "profile", "prompt", "calibrate", "metrics")},
     "new": "new",
     "hgemm": "hgemm",
+    "mcp": "mcp",
     "import": "importing",
     "completion": "completion",
     "bundle": "bundle",

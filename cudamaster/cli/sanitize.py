@@ -34,34 +34,27 @@ def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_j
     Exits with 1 if a tool finds something, and with 4 if one could not finish. racecheck's warnings, about threads of
     one warp, are shown but fail no kernel.
     """
-    from cudamaster.outside import client
-
-    client.must_be_outside("A look for races and memory faults")
     from cudamaster.core.errors import DeviceError
     from cudamaster.core.values import Candidate
-    from cudamaster.devices.choose import choose
-    from cudamaster.faults.compute_sanitizer import Tool
-    from cudamaster.tasks import cards
-    from cudamaster.workbench.evaluation import Workbench
+    from cudamaster.library import faults
+    from cudamaster.library.subjects import choose_device, load_task
 
-    card = cards.load(task)
+    card = load_task(task)
     one = options.precision_of(card, precision)
     code = read_kernel(file, card, one)
-    chosen = choose(device)
+    chosen = choose_device(device)
     candidate = Candidate(card.name, one, code, chosen.default_command)
-    bench = Workbench(card, one, chosen)
-    tools = tuple(Tool) if tool == "all" else (Tool(tool),)
-    doing = "looking for faults" if chosen.emulated else f"running under {', '.join(tools)}"
+    doing = "looking for faults" if chosen.emulated else "running under compute-sanitizer"
     with working(f"{card.name} ({one}): {doing}", hidden=as_json):
-        reports = bench.sanitize(candidate, tools)
+        said = faults.sanitize(card, candidate, tool=tool, device=chosen)
     if as_json:
-        print_json({"candidate": candidate.id, "clean": all(report.clean for report in reports), "reports": reports})
+        print_json({"candidate": said.candidate, "clean": said.clean, "reports": said.reports})
     else:
         out = console()
-        for report in reports:
+        for report in said.reports:
             out.print(report.explain(code))
             # On the CPU device it finds more than its namesake: races in global memory, unwritten shared memory.
             if not report.clean and not chosen.emulated:
                 out.print(f"({report.tool.value} finds {report.tool.finds})")
-    found, failed = any(report.findings for report in reports), any(report.failure for report in reports)
-    click.get_current_context().exit(1 if found else DeviceError.exit_code if failed else 0)
+    failed = any(report.failure for report in said.reports)
+    click.get_current_context().exit(1 if said.found else DeviceError.exit_code if failed else 0)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cudamaster.devices import parts
+from cudamaster.devices import parts, work
 
 EVERY_S = 10.0  # how often a log gets a line
 _BEGUN = b'{"event":"case"'  # what a line of a report that opens a case begins with (mskb/case_run.h)
@@ -28,6 +28,7 @@ class _Judge:
     report: Path
     total: int
     wanted: Callable[[], bool]
+    of: tuple[threading.Event, ...] = field(default_factory=work.whose)
     started: bool = False
     begun: int = 0
     ended: bool = False
@@ -75,10 +76,13 @@ def judging(doing: str, report: Path, total: int, wanted: Callable[[], bool] = l
             _board.judges.remove(judge)
 
 
-def progress() -> str | None:
-    """What the judges of this process do, and how far they are; None if none is running."""
+def progress(of: tuple[threading.Event, ...] = ()) -> str | None:
+    """What the judges of this process do, and how far they are; None if none is running.
+
+    Only judges that work for `of` count (work.whose), by default all.
+    """
     with _board.lock:
-        at_work = [judge for judge in _board.judges if judge.wanted()]
+        at_work = [judge for judge in _board.judges if judge.of[: len(of)] == of and judge.wanted()]
         for judge in at_work:
             judge.read_on()
         return "; ".join(map(str, at_work)) or None
@@ -93,17 +97,18 @@ def shown() -> None:
 def reporting(what: str, report: Callable[[str], None], every_s: float | None = None) -> Iterator[None]:
     """Inside the block `report` gets a line every `every_s` seconds (EVERY_S) on how far `what` is.
 
-    While a first build runs, the line is about that, unless builds have a report of their own.
+    While a first build runs, the line is about that, unless builds have a report of their own. Builds and judges of
+    what the block's thread does not work for are left out.
     """
-    began, over = time.monotonic(), threading.Event()
+    began, over, of = time.monotonic(), threading.Event(), work.whose()
 
     def now_and_then() -> None:
         while not over.wait(EVERY_S if every_s is None else every_s):
-            building = parts.progress()
+            building = parts.progress(of)
             if building is not None and parts.report is None:
                 report(f"{what}: {building}")
             elif building is None and time.monotonic() > _board.shown + _SHOWN_S:
-                done = progress()
+                done = progress(of)
                 report(f"{what}{f': {done}' if done else ''}, {time.monotonic() - began:.0f} s so far")
 
     reporter = threading.Thread(target=now_and_then, daemon=True)

@@ -27,7 +27,7 @@ from cudamaster.devices.judge_request import LARGEST_FILE_BYTES, JudgeRequest
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc, library_folders, release
 from cudamaster.devices.parts import Part
-from cudamaster.devices.process import require_room, run_limited
+from cudamaster.devices.process import lock, require_room, run_limited
 from cudamaster.devices.protocol import (
     NEVER_RUN,
     OWN_SYMBOLS,
@@ -400,7 +400,10 @@ def _locked(name: str, *, alone: bool, waits: bool = True) -> Iterator[int]:
         ) from error
     try:
         kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-        fcntl.flock(descriptor, kind if waits else kind | fcntl.LOCK_NB)
+        if waits:
+            lock(descriptor, kind)
+        else:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -422,7 +425,7 @@ def _goes_on(gate: Gate, machine: int) -> bool:
         # A process that already waits for the machine may be waiting for us.
         fcntl.flock(machine, fcntl.LOCK_UN)
         with _locked("turn", alone=True):
-            fcntl.flock(machine, fcntl.LOCK_EX)
+            lock(machine, fcntl.LOCK_EX)
     return opened
 
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from cudamaster.devices import work
+
 FIRST_S, EVERY_S = 2.0, 10.0  # when a log gets its first line of a build, and how often one after that
 _LOOKED_S = 0.1
 _ELF = struct.Struct("<40sQ10xHH2x")  # the header of a 64-bit file: where its table of sections is, and how long
@@ -67,7 +69,7 @@ class _Board:
     Parts of the same name are one part, which several tasks may need.
     """
 
-    builds: int = 0
+    builds: list[tuple[threading.Event, ...]] = field(default_factory=list)  # whom each works for
     wanted: set[str] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
     now: list[str] = field(default_factory=list)
@@ -78,9 +80,9 @@ class _Board:
     shown: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def progress(self) -> BuildProgress | None:
+    def progress(self, of: tuple[threading.Event, ...]) -> BuildProgress | None:
         with self.lock:
-            if not self.builds:
+            if not any(each[: len(of)] == of for each in self.builds):
                 return None
             elsewhere = dict.fromkeys(self.elsewhere)
             now = [name for name in dict.fromkeys(self.now) if name not in elsewhere]
@@ -95,9 +97,9 @@ _locks: dict[Path, threading.Lock] = defaultdict(threading.Lock)
 report: Callable[[str], None] | None = None
 
 
-def progress() -> BuildProgress | None:
-    """How far the builds of this process are; None where nothing is being built."""
-    return _board.progress()
+def progress(of: tuple[threading.Event, ...] = ()) -> BuildProgress | None:
+    """How far the builds of this process are; None where nothing is built for `of` (work.whose), if it is given."""
+    return _board.progress(of)
 
 
 def shown() -> None:
@@ -138,11 +140,12 @@ def alone(lock: Path, what: str) -> Iterator[None]:
     A process that waits for another one reports it, by the name of the part that it makes or else by `what`. The system
     frees the locks of a process that dies.
     """
-    with _locks[lock], lock.open("w") as file:
+    with _one_of_us(_locks[lock]), lock.open("w") as file:
         if not _taken(file):
             with _waiting_for(getattr(_at_work, "part", None) or what):
                 while not _taken(file):
                     time.sleep(_LOOKED_S)
+                    work.check()
                     _report_now_and_then()
         yield
 
@@ -172,6 +175,17 @@ def workshop(target: Path) -> Iterator[Path]:
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as folder:
         yield Path(folder)
+
+
+@contextmanager
+def _one_of_us(lock: threading.Lock) -> Iterator[None]:
+    """Holds a lock against this process's other threads."""
+    while not lock.acquire(timeout=_LOOKED_S):
+        work.check()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _taken(file: IO[str]) -> bool:
@@ -223,13 +237,13 @@ def _on_the_board(parts: Iterable[str]) -> Iterator[None]:
             _board.reported = False
             _board.wanted.clear()
             _board.done.clear()
-        _board.builds += 1
+        _board.builds.append(work.whose())
         _board.wanted.update(parts)
     try:
         yield
     finally:
         with _board.lock:
-            _board.builds -= 1
+            _board.builds.remove(work.whose())
             ended = _board.reported and not _board.builds and _board.done == _board.wanted
             what = (
                 f"first build, all {len(_board.wanted)} parts done in"

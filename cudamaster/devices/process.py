@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import resource
 import select
@@ -20,14 +21,16 @@ from typing import BinaryIO, TypeVar
 
 from cudamaster.core import keys, resources
 from cudamaster.core.errors import DeviceError
+from cudamaster.devices import work
 from cudamaster.devices.judge_request import LARGEST_FILE_BYTES
 from cudamaster.devices.protocol import Ran
 
 _T = TypeVar("_T")
-_running: dict[int, tuple[threading.Event, ...]] = {}  # process groups, and the pools whose threads wait for them
+_running: dict[int, tuple[threading.Event, ...]] = {}  # process groups, and what the threads that wait work for
 _ending = threading.Event()
 _KEPT_BYTES = 32 * 1024  # of the start and of the end of the output, each
 _LONGEST_POLL_MS = 2**31 - 1
+_LOOKED_S = 0.1
 _FULL = os.strerror(errno.ENOSPC)
 _LITTLE_BYTES = 64 << 20  # a compiler may need as much, and gives it back when it fails
 
@@ -83,18 +86,51 @@ class _Stops(threading.local):
 _stops = _Stops()
 
 
-class _Pools(threading.local):
-    """The pools of `threads` that a thread works for, the outermost first: each is set once it is interrupted."""
+class Work:
+    """What one thread does, with the threads of its pools, so that another can end it while the process goes on."""
 
-    of: tuple[threading.Event, ...] = ()
+    def __init__(self) -> None:
+        self._ended = threading.Event()
 
-    def check(self) -> None:
-        """Raise KeyboardInterrupt if one was: nobody waits for what this thread does."""
-        if any(pool.is_set() for pool in self.of):
-            raise KeyboardInterrupt
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[None]:
+        """Inside the block this thread does the work. Raises KeyboardInterrupt in it soon after the work is ended."""
+        before = work.whose()
+        work.works_for((*before, self._ended))
+        try:
+            work.check()
+            yield
+        finally:
+            work.works_for(before)
+
+    def end(self) -> None:
+        """Kill the programs that run for it. Those that it starts later are killed as well. Does not wait."""
+        _end(self._ended)
 
 
-_pools = _Pools()
+def lock(descriptor: int, kind: int) -> None:
+    """Wait for a lock, as flock does, but not longer than for what this thread works for.
+
+    Another thread waits in flock, since nothing but the lock ends that; it gives the lock back if nobody wants it now.
+    """
+    if not work.whose():
+        fcntl.flock(descriptor, kind)
+        return
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        return
+    copy, taken = os.dup(descriptor), threading.Event()
+
+    def wait() -> None:
+        try:
+            fcntl.flock(copy, kind)
+            taken.set()
+        finally:
+            os.close(copy)
+
+    threading.Thread(target=wait, daemon=True).start()
+    while not taken.wait(_LOOKED_S):
+        work.check()
 
 
 def run_limited(
@@ -119,7 +155,7 @@ def run_limited(
     `goes_on` is for a program that was started early. It may take its time and returns whether the program continues:
     then the program gets a line, and its seconds count from there; otherwise it is killed.
     """
-    _pools.check()
+    work.check()
     started = time.monotonic()
     with tempfile.TemporaryFile() as output:
         try:
@@ -136,10 +172,10 @@ def run_limited(
         except OSError as error:
             reason = f"{command[0]} cannot be started: {error.strerror}."
             raise DeviceError(reason, "Build or install it again.") from error
-        _running[process.pid] = _pools.of
+        _running[process.pid] = work.whose()
         if _ending.is_set():
             end_all()
-        if any(pool.is_set() for pool in _pools.of):
+        if any(each.is_set() for each in work.whose()):
             _kill([process.pid])
         with contextlib.suppress(ProcessLookupError, PermissionError):
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
@@ -163,7 +199,7 @@ def run_limited(
             process.wait()
         if _ending.is_set():
             threading.Event().wait()
-        _pools.check()
+        work.check()
         text = ends(output)
     code = process.returncode
     return Ran(
@@ -226,6 +262,11 @@ def end_all() -> None:
     _kill(tuple(_running))
 
 
+def _end(ended: threading.Event) -> None:
+    ended.set()
+    _kill([group for group, of in tuple(_running.items()) if ended in of])
+
+
 def _kill(groups: Iterable[int]) -> None:
     for group in groups:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -238,10 +279,10 @@ def threads(most: int) -> Iterator[ThreadPoolExecutor]:
     they may run a kernel that hangs: then it ends their programs, and those of pools that they have.
     """
     interrupted = threading.Event()
-    pools = (*_pools.of, interrupted)
+    of = (*work.whose(), interrupted)
 
     def begin() -> None:
-        _pools.of = pools
+        work.works_for(of)
 
     pool = ThreadPoolExecutor(most, initializer=begin)
     wait = True
@@ -249,8 +290,7 @@ def threads(most: int) -> Iterator[ThreadPoolExecutor]:
         yield pool
     except KeyboardInterrupt:
         wait = False
-        interrupted.set()
-        _kill([group for group, of in tuple(_running.items()) if interrupted in of])
+        _end(interrupted)
         raise
     finally:
         pool.shutdown(wait, cancel_futures=not wait)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cudamaster.core.errors import UsageError
 from cudamaster.core.speed import Change, Comparison
 from cudamaster.core.values import Candidate, Verdict
+from cudamaster.devices import work
 from cudamaster.library.progress import Progress, telling
 from cudamaster.library.ranges import LARGEST_SEED, MOST_CALLS, must_be_within
 from cudamaster.library.subjects import choose_device, code_of, command_of, load_task, precision_for
@@ -59,6 +60,7 @@ def evaluate(
     calls: int | None = None,
     check_only: bool = False,
     seed: int | None = None,
+    to_beat: float | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
     """Check a kernel against the reference of a task, and time it against the baseline.
@@ -68,7 +70,7 @@ def evaluate(
     default fp32 or what the task has. `device` is a name or the device itself (see `choose_device`). `command` is the
     compile command, `calls` the number of timed calls per case, by default the device's. With `check_only` only the
     small cases run and nothing is timed. `seed` fixes the inputs; by default each evaluation draws a new one, which is
-    the verdict's `seed`.
+    the verdict's `seed`. With `to_beat`, a P above it only counts if compute-sanitizer finds nothing (on a GPU).
 
     Returns the verdict. A kernel that fails is a verdict too: `status` says how, `detail` and `log` where. `score` is
     P, the speedup over the baseline (1 is equal, 2 is twice as fast); None unless correct. `cases` has one entry for
@@ -89,7 +91,7 @@ def evaluate(
     if check_only and calls is not None:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --calls.")
     with telling(progress, name_of(bench), f"building and running on the {bench.device.name} device"):
-        return bench.evaluate(candidate, check_only=check_only)
+        return bench.evaluate(candidate, check_only=check_only, to_beat=to_beat)
 
 
 def evaluate_by_paper(
@@ -176,7 +178,7 @@ def _by_referee(
     own = kernel.command if isinstance(kernel, Candidate) else ""
     submitted = client.Submitted(about.task, about.precision, code_of(kernel, card, one), command or own)
     with telling(progress, f"{card.name} ({one})", "waiting for the verdict of the search"):
-        return referee.evaluate(submitted)
+        return referee.evaluate(submitted, work.check)
 
 
 def placed(

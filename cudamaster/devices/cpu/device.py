@@ -27,7 +27,7 @@ from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.nvcc import resource_usage
 from cudamaster.devices.parts import Part, whole
-from cudamaster.devices.process import require_room, run_limited, threads
+from cudamaster.devices.process import lock, require_room, run_limited, threads
 from cudamaster.devices.protocol import (
     NEVER_RUN,
     OWN_SYMBOLS,
@@ -246,9 +246,8 @@ class CpuDevice:
         goes_on = None if gate is None else gate.wait
         environment = _environment(request.reversed_threads)
         try:
-            with _device_lock(alone=request.measures, gate=gate) as held:
-                started = time.time()
-                ran = run_limited(
+            with self._held(alone=request.measures, gate=gate) as held:
+                return run_limited(
                     words,
                     limit_s,
                     environment=environment,
@@ -258,9 +257,6 @@ class CpuDevice:
                 )
         except NeverNeeded:
             return NEVER_RUN
-        if self.on_hold is not None:
-            self.on_hold(Hold(self.unit, started, ran.ahead + ran.seconds, request.measures))
-        return ran
 
     def execute(
         self, command: Sequence[str], limit_s: float, *, reversed_threads: bool = False, notes: BinaryIO | None = None
@@ -269,23 +265,33 @@ class CpuDevice:
         environment = _environment(reversed_threads)
         if notes is not None:
             environment[_NOTES] = str(notes.fileno())
-        with _device_lock(alone=False) as lock:
-            held = [lock] if notes is None else [lock, notes.fileno()]
+        with _device_lock(alone=False) as device:
+            held = [device] if notes is None else [device, notes.fileno()]
             return run_limited(command, limit_s, environment=environment, held=held)
 
     def run_observed(self, request: JudgeRequest, report: Path, limit_s: float, notes: BinaryIO) -> Ran:
         """Run a judge whose candidate has an observer, which writes to the open file `notes`."""
         selftest.require(self)
         environment = {**_environment(), _NOTES: str(notes.fileno())}
-        with _device_lock(alone=False) as device:
-            started = time.time()
+        with self._held(alone=False) as device:
             held = [device, notes.fileno()]
             words = [*request.command, "--report", str(report)]
             # Observed runs include the largest cases, which take too long here otherwise.
-            ran = run_limited(words, limit_s, environment=environment, held=held, largest_file_bytes=_MOST_SHARED_BYTES)
-        if self.on_hold is not None:
-            self.on_hold(Hold(self.unit, started, ran.seconds, False))
-        return ran
+            return run_limited(
+                words, limit_s, environment=environment, held=held, largest_file_bytes=_MOST_SHARED_BYTES
+            )
+
+    @contextmanager
+    def _held(self, *, alone: bool, gate: Gate | None = None) -> Iterator[int]:
+        """Holds the device as `_device_lock`, and says so once it is free again, however that ended."""
+        started: float | None = None
+        try:
+            with _device_lock(alone=alone, gate=gate) as held:
+                started, since = time.time(), time.monotonic()
+                yield held
+        finally:
+            if started is not None and self.on_hold is not None:
+                self.on_hold(Hold(self.unit, started, time.monotonic() - since, alone))
 
     def profile(
         self, judge: JudgeRequest, worker: Path, case: str, candidate: str, metrics: Collection[str] | None
@@ -327,11 +333,14 @@ def _device_lock(*, alone: bool, gate: Gate | None = None) -> Iterator[int]:
     kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     with (folder / "cpu.lock").open("w") as file:
         try:
-            fcntl.flock(file, kind if gate is None else kind | fcntl.LOCK_NB)
+            if gate is None:
+                lock(file.fileno(), kind)
+            else:
+                fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             assert gate is not None
             gate.wait_open()
-            fcntl.flock(file, kind)
+            lock(file.fileno(), kind)
         yield file.fileno()
 
 
