@@ -21,6 +21,9 @@ _FILES = (
     "cudaforge",
     "contrastive",
     "sample",
+    "beam",
+    "mapelites",
+    "bandit",
 )
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy for strategy in (import_module(f"{__package__}.{name}").STRATEGY for name in _FILES)
