@@ -62,7 +62,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("-R", "--rounds", type=click.IntRange(1, MOST_ROUNDS),
                      help="Rounds of the search; samples for `sample`.  [default: 3; other strategies: 10]"),
         click.option("-D", "--debug-tries", type=click.IntRange(0, MOST_ROUNDS),
-                     help="Attempts to repair a failing kernel in each round (strategy cudamaster).  [default: 3]"),
+                     help="Attempts to repair a failing kernel in each round, where Debug is asked.  [default: 3]"),
         click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
                      help="Set an option that only this strategy has; can be repeated."),
         options.device,

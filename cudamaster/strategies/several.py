@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace as changed
 
 from cudamaster.agents import planner
 from cudamaster.agents.asking import ReplyMisfit
@@ -123,7 +124,7 @@ class Search:
     def _ended(self, start: Kernel) -> None:
         outcome = self._frame.rounds[-1].outcome
         faster = outcome.score is not None and outcome.score > start.score
-        self._steps.append(_Step(start, replace(outcome, accepted=faster)))
+        self._steps.append(_Step(start, changed(outcome, accepted=faster)))
 
     def _tried(self, kernel: Kernel) -> list[Outcome]:
         return [step.outcome for step in self._steps if step.start.id == kernel.id]
