@@ -1,6 +1,8 @@
 """The search strategies beside each other, with a scripted model or the playbook and the same number of evaluations.
 
-    python benchmarks/strategies.py --kept build/strategies           # three tasks, 20 seeds, 12 evaluations a search
+    python benchmarks/strategies.py --kept build/strategies           # three tasks, 40 seeds, 12 evaluations a search
+    python benchmarks/strategies.py --kept build/strategies --rounds 30
+    python benchmarks/strategies.py --kept build/strategies --together 0
     python benchmarks/strategies.py --kept build/strategies --playbook
     python benchmarks/strategies.py --kept build/strategies-gpu --device cuda
 
@@ -57,11 +59,11 @@ class ScriptedModel:
 
     name = "scripted"
 
-    def __init__(self, family: Family, seed: int, wrong: float, broken: float) -> None:
+    def __init__(self, family: Family, seed: int, wrong: float, broken: float, together: float) -> None:
         self.prompt_tokens = 0
         self._family = family
         self._random = Random(seed)
-        self._wrong, self._broken = wrong, broken
+        self._wrong, self._broken, self._together = wrong, broken, together
 
     def ask(self, request: Request) -> Reply:
         """Answer a request from its messages, as a chat model would."""
@@ -82,7 +84,8 @@ class ScriptedModel:
         first = [change for change in all_changes if kind is None or self._family.kinds[change[0]] == kind[1]]
         one = [(change,) for change in first]
         two = [(change, other) for change in first for other in all_changes if change[0] != other[0]]
-        for plans in (one, two) if self._random.random() < 0.5 else (two, one):
+        first_of = (two, one) if self._random.random() < self._together else (one, two)
+        for plans in first_of if self._together else (one,):
             new = [plan for plan in plans if frozenset(plan) not in tried and self._differs(here, plan)]
             if new:
                 plan = new[int(self._random.random() * len(new))]
@@ -209,10 +212,11 @@ def main() -> None:
     parser.add_argument("--tasks", default=",".join(family.task for family in FAMILIES))
     parser.add_argument("--strategies", default=",".join(STRATEGIES))
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--wrong", type=float, default=0.15, help="share of kernels that are wrong")
     parser.add_argument("--broken", type=float, default=0.1, help="share that does not compile")
+    parser.add_argument("--together", type=float, default=0.5, help="share of plans that change two choices at once")
     parser.add_argument("--playbook", action="store_true", help="ask the playbook in place of the scripted model")
     given = parser.parse_args()
     given.kept.mkdir(parents=True, exist_ok=True)
@@ -225,7 +229,8 @@ def main() -> None:
             if given.playbook:
                 runs = [searched(bench, strategy, PlaybookModel(), given.rounds, 0)]
             else:
-                models = [ScriptedModel(family, seed, given.wrong, given.broken) for seed in range(given.seeds)]
+                shares = given.wrong, given.broken, given.together
+                models = [ScriptedModel(family, seed, *shares) for seed in range(given.seeds)]
                 runs = [searched(bench, strategy, model, given.rounds, seed) for seed, model in enumerate(models)]
             cells = row(strategy, runs, top)
             lines.append((*cells[:2], "-", "-", *cells[4:-1], "-") if given.playbook else cells)

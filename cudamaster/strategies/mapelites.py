@@ -15,7 +15,8 @@ What that leaves open is decided here:
 - Every kernel that is right is profiled, because its class is half of its cell. Where there is no profile, the class is
   "not known" and cells differ by their means alone.
 - Among equals the earlier kernel stays. A copy joins nothing.
-- The Planner sees which other cells of the island are filled, how fast their kernels are and by which idea.
+- The Planner sees which other cells of the island are filled, how fast their kernels are and by which idea. Islands
+  keep kernels apart and not the record: titles of plans for kernels of other islands are shown too.
 - A kernel for which the Planner has no further idea is not drawn any more and stays in its cell. An island with no
   other kernel gives its turn to the next one.
 - Only `Random.random` is used (see exemplars.py for why).

@@ -178,7 +178,7 @@ def test_a_parent_is_any_kernel_that_is_the_best_of_its_cell() -> None:
     assert "- compute bound, registers alone: speedup 2.000, by: b\n" in prompt
 
 
-def test_islands_take_turns_and_know_nothing_of_each_other_until_kernels_move() -> None:
+def test_islands_take_turns_and_have_kernels_of_their_own_until_some_move() -> None:
     script = [made for number, tag in enumerate("abcdef") for made in step(tag, 1.5 + number / 10)]
     _, model, _ = search("mapelites", script, 6, islands=2, migration_interval=4)
     assert starts(model)[:4] == ["baseline", "baseline", "a", "b"]
@@ -312,7 +312,7 @@ def test_killed_at_any_question_a_run_goes_on_as_it_would_have(strategy: str, tm
     whole_bench = ClassedBench()
     whole = optimization.optimize(tmp_path / "whole", whole_bench, ScriptedModel(SCRIPT).for_all(), settings(strategy))
     assert len(whole.rounds) == len(SCORES)
-    for answered in (0, 1, 8, 13, 21, 23):
+    for answered in (0, 8, 13, 23):
         run, dies = tmp_path / str(answered), Dies(SCRIPT[:answered]).for_all()
         ended = in_a_process_of_its_own(
             lambda run=run, dies=dies: optimization.optimize(run, ClassedBench(), dies, settings(strategy))
