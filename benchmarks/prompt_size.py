@@ -2,6 +2,7 @@
 
     python benchmarks/prompt_size.py --from FOLDER
     python benchmarks/prompt_size.py --from softmax-fp32-N=128,C=16384.txt --from ...
+    python benchmarks/prompt_size.py --from FOLDER --strategy bandit
 
 A file holds the raw output of Nsight Compute (--csv --page raw) for a task's kernel at one case, with the six sections
 of the paper's table 6 or all; its name is TASK-PRECISION.txt for the heaviest case, or TASK-PRECISION-CASE.txt. The
@@ -107,7 +108,9 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--from", dest="sources", type=Path, action="append", required=True, help="file or folder")
-    files = [file for source in parser.parse_args().sources for file in _files(source)]
+    parser.add_argument("--strategy", default="cudamaster", help="whose Planner is asked")
+    given = parser.parse_args()
+    files = [file for source in given.sources for file in _files(source)]
     recorded: dict[tuple[str, Precision], list[tuple[str | None, str]]] = {}
     for file in files:
         if named := NAME.fullmatch(file.name):
@@ -121,7 +124,7 @@ def main() -> None:
     heads = ("task", "full profile", "part: filtered", "full", "smaller", "prompt: filtered", "full", "smaller")
     rows = [heads, tuple("---" if i < 2 else "--:" for i in range(len(heads)))]
     for (task, precision), profiles in sorted(recorded.items()):
-        rows += table_rows(f"{task} {precision}", measured(task, precision, profiles, count))
+        rows += table_rows(f"{task} {precision}", measured(task, precision, profiles, count, given.strategy))
     widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
     for row in rows:
         cells = [
@@ -150,7 +153,11 @@ def table_rows(name: str, found: Measured) -> list[tuple[str, ...]]:
 
 
 def measured(
-    task: str, precision: Precision, profiles: Sequence[tuple[str | None, str]], count: Callable[[str], int]
+    task: str,
+    precision: Precision,
+    profiles: Sequence[tuple[str | None, str]],
+    count: Callable[[str], int],
+    strategy: str = "cudamaster",
 ) -> Measured:
     """Sizes with the filtered profile, the full one of the heaviest case, and the full one of all recorded cases."""
     card, thresholds = cards.load(task), load()
@@ -201,7 +208,7 @@ def measured(
 
     def sizes(subject: Findings) -> Prompts:
         found = replace(subject, candidate=candidate.id)
-        request = prompting.of_kernel(Role.PLANNER, brief, candidate, candidate, verdict, found)
+        request = prompting.of_kernel(Role.PLANNER, brief, candidate, candidate, verdict, found, strategy)
         whole = "".join(message.content for message in request.messages)
         part = render("_profile.md.j2", findings=subject)
         assert part.strip() in whole, "the part is a part of the prompt"

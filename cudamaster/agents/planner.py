@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cudamaster.agents.asking import Misfit, ask
 from cudamaster.agents.brief import Brief
@@ -16,31 +17,63 @@ class _PlanReply(Form):
     plan: str
 
 
+@dataclass(frozen=True)
+class Kind:
+    """A kind of optimisation: its name, and what belongs to it in one sentence."""
+
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a kernel stands in a search that keeps several, so that it need not be the fastest.
+
+    `best_score` is P of the fastest, `line` the steps that led to this one, earliest first, `elsewhere` what was
+    carried out on other kernels, and `kept` the others that the search keeps, a line each.
+    """
+
+    best_score: float
+    line: tuple[Outcome, ...] = ()
+    elsewhere: tuple[Outcome, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
 def propose(
     model: Model,
     brief: Brief,
-    best: Candidate,
+    start: Candidate,
     verdict: Verdict,
     findings: Findings,
     history: Sequence[Outcome],
+    *,
+    place: Place | None = None,
+    kind: Kind | None = None,
 ) -> Plan | None:
     """The next optimisation scheme, or None when the model has no further idea (algorithm 1, line 4).
 
-    `verdict` and `findings` are those of `best`; `history` holds every earlier plan with its result, including failed
-    ones. Raises ReplyMisfit and ModelError.
+    `start` is the kernel to change, the best so far unless `place` says otherwise; `verdict` and `findings` are its
+    own. `history` holds every earlier plan with its result, including failed ones; with a `place`, those carried out on
+    this kernel, where accepted means faster than it. A plan has to be of the `kind`, if there is one, and None then
+    means that nothing of this kind can help. Raises ReplyMisfit and ModelError.
     """
-    tried = tuple(outcome.plan.idea for outcome in history)
+    before = (*place.line, *place.elsewhere) if place else ()
+    facts = {**brief.facts, "tried": tuple(outcome.plan.idea for outcome in (*before, *history))}
+    if kind is not None:
+        facts["kind"] = kind.name
     return ask(
         model,
         Role.PLANNER,
-        {**brief.facts, "tried": tried},
+        facts,
         _parse,
         brief=brief,
-        code=best.code,
-        command=best.command,
+        code=start.code,
+        command=start.command,
         verdict=verdict,
         findings=findings,
         history=tuple(history),
+        place=place,
+        kind=kind,
     )
 
 

@@ -69,7 +69,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Rounds of the search; samples for `sample`, submissions for `agent`.  [default: 3; agent: "
                      "20; other strategies: 10]"),
         click.option("-D", "--debug-tries", type=click.IntRange(0, MOST_ROUNDS),
-                     help="Attempts to repair a failing kernel in each round (strategy cudamaster).  [default: 3]"),
+                     help="Attempts to repair a failing kernel in each round, where Debug is asked.  [default: 3]"),
         click.option("--agent-command", metavar="CMD",
                      help="The program that searches, for the strategy `agent`: 'python my_agent.py', say."),
         click.option("--agent-minutes", type=options.Number(0, min_open=True), metavar="M",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from cudamaster.agents import compiler, debug, judge, planner, reviewer
+from cudamaster.agents import compiler, debug, judge, reviewer
 from cudamaster.agents.brief import Brief
 from cudamaster.core.errors import BudgetSpent, RunFolderError, UsageError
 from cudamaster.core.values import Candidate, Findings, Role, Verdict
@@ -49,8 +49,8 @@ def of_kernel(
 ) -> Request:
     """What `role` would be asked about a candidate with that verdict: the baseline, or the first one after it.
 
-    The Coder is that of `strategy`; the other roles get the same prompts in every strategy. Raises UsageError if the
-    role is not asked about a candidate of that status.
+    Planner and Coder are those of `strategy`; other roles get the same prompts in every strategy. Raises UsageError if
+    the role is not asked about a candidate of that status.
     """
     if role is Role.PLANNER:
         if not verdict.correct:
@@ -58,7 +58,8 @@ def of_kernel(
                 f"The Planner sees correct kernels alone, and this one is not: {verdict.status}, {verdict.detail}",
                 "Take --role debug, or another kernel.",
             )
-        return _overhear(lambda model: planner.propose(model, brief, candidate, verdict, findings, []))
+        ask_planner = registry.find(strategy).planner
+        return _overhear(lambda model: ask_planner(model, brief, candidate, verdict, findings))
     if role is Role.CODER:
         ask_coder = registry.find(strategy).coder
         if ask_coder is None:

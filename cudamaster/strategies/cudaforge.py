@@ -118,13 +118,13 @@ class _Advised:
         frame, previous, verdict = self._frame, latest.candidate, latest.verdict
         optimization = findings = None
         if self._judge in (BOTH, OPTIMIZATION):
-            measured = frame.workbench.findings(previous, verdict)
+            measured = frame.findings(previous, verdict)
             optimization = judge.optimize(frame.models[Role.JUDGE], frame.brief, baseline.code, previous, measured)
             if optimization is None:
                 return None
             self._planned(Plan(optimization.method, f"{optimization.bottleneck}\n{optimization.plan}".strip()))
         elif self._judge == NONE:
-            findings = frame.workbench.findings(previous, verdict)
+            findings = frame.findings(previous, verdict)
             self._planned(Plan("Optimise it", "The Coder alone, from the metrics."))
         else:
             self._planned(Plan("Optimise it", "The Coder alone, without metrics."))

@@ -48,7 +48,8 @@ def search(frame: Frame, settings: SearchSettings) -> str | None:
                 return f"The planner has no further idea after {len(frame.rounds)} of {rounds} rounds."
             plan = proposed
             frame.observer.planned(number, plan)
-            candidate, verdict = _write_and_debug(frame, number, plan, settings.tries_in(number), attempts)
+            tries = settings.tries_in(number)
+            candidate, verdict = write_and_debug(frame, number, plan, best.candidate, tries, attempts)
         except ReplyMisfit as misfit:
             frame.lost(number, plan, attempts, str(misfit))
         else:
@@ -57,13 +58,13 @@ def search(frame: Frame, settings: SearchSettings) -> str | None:
     return None  # line 27
 
 
-def _write_and_debug(
-    frame: Frame, number: int, plan: Plan, debug_tries: int, attempts: list[Attempt]
+def write_and_debug(
+    frame: Frame, number: int, plan: Plan, start: Candidate, debug_tries: int, attempts: list[Attempt]
 ) -> tuple[Candidate, Verdict]:
-    """Lines 5 to 19."""
-    written = coder.implement(frame.models[Role.CODER], frame.brief, plan, frame.best.candidate.code)  # line 5
+    """Lines 5 to 19, for other strategies too: `start` is C* here, and in a search that keeps several any of them."""
+    written = coder.implement(frame.models[Role.CODER], frame.brief, plan, start.code)  # line 5
     candidate = frame.candidate(written, frame.compile_command(number, plan, written))  # line 6
-    verdict = frame.judge(number, candidate, attempts)  # line 7
+    verdict = frame.judge(number, candidate, attempts, source=start)  # line 7
     tried: list[Diagnosis] = []
     for debug_try in range(1, debug_tries + 1):  # lines 8 and 9
         if verdict.correct:
@@ -79,7 +80,8 @@ def _write_and_debug(
     return candidate, verdict
 
 
-def _ask_coder(model: Model, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict) -> str:
+def ask_coder(model: Model, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict) -> str:
+    """What the Coder is asked about a candidate alone, with a plan or a fix still to come."""
     if verdict.correct:
         return coder.implement(model, brief, other_agents.PLAN, candidate.code)
     return coder.repair(model, brief, other_agents.PLAN, other_agents.DIAGNOSIS, candidate.code)
@@ -92,5 +94,5 @@ STRATEGY = Strategy(
     search,
     rounds=3,
     debug_tries=3,
-    coder=_ask_coder,
+    coder=ask_coder,
 )

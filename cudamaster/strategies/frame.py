@@ -58,6 +58,7 @@ class Frame:
         self.rounds: list[Round] = []
         self._jumps = JumpCheck(workbench, rule, self.models.get(Role.REVIEWER), self.brief, observer)
         self._tie = tie
+        self._findings: dict[str, Findings] = {}
         self._baseline: Best | None = None
         self._best: Best | None = None
 
@@ -94,7 +95,7 @@ class Frame:
                 f"{self.brief.hardware.name}: {verdict.status}, {verdict.detail}",
                 "Run `cudamaster doctor`; if that finds nothing, report this as a fault of the benchmark.",
             )
-        findings = self.workbench.findings(candidate, verdict)
+        findings = self.findings(candidate, verdict)
         self.observer.baseline(candidate, verdict, findings)
         self._baseline = self._best = Best(candidate, verdict, findings, 1.0)
         return self._baseline
@@ -136,6 +137,16 @@ class Frame:
         self.observer.judged(number, debug_try, candidate, verdict)
         return verdict
 
+    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
+        """Findings of a correct candidate, which is profiled when they are asked for first.
+
+        A new best always has them. For any other kernel a profile is worth its time only if an agent sees it, or the
+        strategy goes by it.
+        """
+        if candidate.id not in self._findings:
+            self._findings[candidate.id] = self.workbench.findings(candidate, verdict)
+        return self._findings[candidate.id]
+
     def settle(
         self, number: int, plan: Plan, attempts: Sequence[Attempt], candidate: Candidate, verdict: Verdict
     ) -> None:
@@ -146,7 +157,7 @@ class Frame:
         accepted = verdict.correct and verdict.score is not None and verdict.score > to_beat
         if accepted:
             assert verdict.score is not None
-            findings = self.workbench.findings(candidate, verdict)
+            findings = self.findings(candidate, verdict)
             self._best = Best(candidate, verdict, findings, verdict.score)
             self.observer.improved(candidate, verdict, findings, verdict.score)
         detail = verdict.detail

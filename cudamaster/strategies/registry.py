@@ -21,6 +21,9 @@ _FILES = (
     "cudaforge",
     "contrastive",
     "sample",
+    "beam",
+    "mapelites",
+    "bandit",
     "agent",
 )
 STRATEGIES: dict[str, Strategy] = {

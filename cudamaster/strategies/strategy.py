@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from cudamaster.agents import planner
 from cudamaster.agents.brief import Brief
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Candidate, ProfileMode, Role, Verdict
+from cudamaster.core.values import Candidate, Findings, ProfileMode, Role, Verdict
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.frame import Frame
 
@@ -97,6 +98,12 @@ class SearchSettings(Protocol):
 Search = Callable[[Frame, SearchSettings], str | None]
 # Asks the Coder about a candidate alone, given the baseline too: the first after the baseline, or that itself.
 AskCoder = Callable[[Model, Brief, Candidate, Candidate, Verdict], object]
+# Asks the Planner about a correct candidate alone, as at the start of a search.
+AskPlanner = Callable[[Model, Brief, Candidate, Verdict, Findings], object]
+
+
+def _of_the_best(model: Model, brief: Brief, candidate: Candidate, verdict: Verdict, findings: Findings) -> object:
+    return planner.propose(model, brief, candidate, verdict, findings, [])
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ class Strategy:
     `options` is a frozen dataclass whose fields, text, numbers or truth values, all have defaults; it raises UsageError
     for values that make no sense. `debug_tries` is None where a strategy has none. `profile` is what is asked of the
     hardware, and `shows_profile` whether an agent sees it with these options; otherwise it is for readers of the run.
-    `coder` is for `cudamaster prompt`; None if what the Coder is asked depends on more than a kernel.
+    `coder` and `planner` are for `cudamaster prompt`; no `coder` if what it is asked depends on more than a kernel.
     """
 
     name: str
@@ -124,6 +131,7 @@ class Strategy:
     shows_profile: Callable[[Any], bool] = lambda options: True
     options: type[Any] = NoOptions
     coder: AskCoder | None = None
+    planner: AskPlanner = _of_the_best
 
 
 def options_of(strategy: Strategy, given: Mapping[str, Option]) -> Any:

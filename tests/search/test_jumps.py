@@ -234,8 +234,12 @@ def test_emulated_times_are_not_measured_again(tmp_path: Path) -> None:
 
 
 PARTS = "## Analysis\n\nx\n\n## Algorithm\n\nIdea\n\n1. Do it.\n\n## Code\n\n```cuda\n{}```\n"
+FOUR_AGENTS = [plan("A"), code(kernel(score=5.0, tag="a")), command()]
 ONE_ROUND = {
-    "cudamaster": [plan("A"), code(kernel(score=5.0, tag="a")), command()],
+    "cudamaster": FOUR_AGENTS,
+    "beam": FOUR_AGENTS,
+    "mapelites": FOUR_AGENTS,
+    "bandit": FOUR_AGENTS,
     "cudaforge": [code(kernel(score=5.0, tag="a"))],
     "sample": [code(kernel(score=5.0, tag="a"))],
     "contrastive": [(Role.CODER, PARTS.format(kernel(score=5.0, tag="a"))), command()],

@@ -16,8 +16,9 @@ from cudamaster.runs.record import Settings
 from cudamaster.strategies import registry
 from cudamaster.strategies.result import Result
 
+FOUR_AGENTS = ("cudamaster", "beam", "mapelites", "bandit")
 ROUND = {
-    "cudamaster": lambda score: [plan("an idea"), code(kernel(score=score)), command()],
+    **{name: lambda score: [plan("an idea"), code(kernel(score=score)), command()] for name in FOUR_AGENTS},
     "sample": lambda score: [code(kernel(score=score))],
     "cudaforge": lambda score: [code(kernel(score=score))],
     "contrastive": lambda score: step("an idea", score),
