@@ -82,6 +82,11 @@ class _OnNode:
             return f"its cache {resources.cache_place()} cannot be used: {error.strerror or error}"
         return None
 
+    def _must_be_in_order(self) -> None:
+        """Raise OSError where it is not: a compiler or a judge without room says less clearly what it lacks."""
+        if (why := self.trouble()) is not None:
+            raise OSError(why)
+
 
 class Keeper(_OnNode):
     """Judges candidates on one device of its node: the GPU that Ray gave to it, or the CPU device."""
@@ -129,6 +134,7 @@ class Keeper(_OnNode):
         """Do it, and yield what happens meanwhile; the last message is Done or Failed."""
 
         def begun(tell: Callable[[Message], None]) -> object:
+            self._must_be_in_order()
             with self._lock:
                 served = self._served.setdefault(job.owner, _Served())
             with served.lock:  # home asks again where only the connection broke, while the first call still works
@@ -147,6 +153,7 @@ class Keeper(_OnNode):
         """The outcomes of kinds that are judged alike for a task (audit.running.outcomes)."""
 
         def begun(tell: Callable[[Message], None]) -> object:
+            self._must_be_in_order()
             device = choose.choose(self._name)
             made = Subject(unpacked(parcel), precision, device, self._builder(device, parcel, tell))
             with self._lock:
@@ -200,6 +207,7 @@ class Compiler(_OnNode):
         """Build a candidate for a GPU, and yield its files with the result."""
 
         def begun(tell: Callable[[Message], None]) -> object:
+            self._must_be_in_order()
             return built_for(unpacked(parcel), precision, CudaDevice(gpu), candidate, lambda: tell(Guarded()))
 
         yield from _messages(begun)

@@ -67,6 +67,10 @@ def connect(address: str) -> None:
     named = os.environ.get("RAY_ADDRESS", "") if address == AUTO else address
     if _is_place(named) and (why := _no_answer(named)) is not None:
         raise DeviceError(f"No Ray cluster answers at {named}: {why}.", start)
+    with suppress(Exception):  # it prints what its nodes log between our lines, and into our JSON
+        import ray._private.worker as of_ray
+
+        of_ray._worker_logs_enabled = False
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         ray.init(
@@ -180,7 +184,8 @@ def messages(actor: Any, method: str, *arguments: object) -> Iterator[Message]:
     except ray.exceptions.RayTaskError:
         raise
     except ray.exceptions.ActorUnavailableError as error:
-        raise Lost(_short(error), returns=_returns(actor)) from error
+        returns = _returns(actor)
+        raise Lost("the connection broke" if returns else _short(error), returns=returns) from error
     except ray.exceptions.RayError as error:
         raise Lost(_short(error)) from error
 
@@ -212,6 +217,12 @@ def end(actors: Sequence[Any], grace_s: float) -> None:
 
 
 def _short(error: Exception) -> str:
-    """What Ray says in its first sentence."""
+    """What it comes to; of other errors what Ray says in its first sentence."""
+    import ray
+
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        return "it cannot be reached"
+    if isinstance(error, ray.exceptions.RayActorError):
+        return "its process or its node ended"
     said = one_line(error, 200)
     return said.split(". ")[0].rstrip(".") or type(error).__name__

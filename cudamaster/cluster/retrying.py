@@ -45,16 +45,16 @@ class Retrying:
                     what = f"{lost} times a node was lost that worked on {self._what}, {last}."
                     raise DeviceError(what, "Look at its logs; a run or suite goes on with --resume.") from None
                 if gone.returns:
-                    self._say(f"{self._what} is done again on {station.described}, which could not be reached ({gone})")
+                    self._say(f"{self._what} is done again on {station.described}: {gone}.")
                 else:
-                    self._leave_out(station, f"it was lost ({gone})")
+                    self._fleet.leave_out(station, str(gone))
             except BaselineError:
                 raise
             except (DeviceError, OSError) as its:
                 error = its
             else:
-                if failed is not None:
-                    self._leave_out(failed[0], f"{failed[1]}, where another node had no such trouble")
+                if failed is not None and self._fleet.leave_out(*failed):
+                    self._say(f"{failed[0].described} is left out: {failed[1]}; {station.node} had no such trouble.")
                 return result
             if error is not None:
                 failed = self._after(station, error, failed)
@@ -67,9 +67,9 @@ class Retrying:
         try:
             trouble = self._fleet.trouble(station)
         except Lost as gone:
-            trouble = f"it was lost ({gone})"
+            trouble = str(gone)
         if trouble is not None:
-            self._leave_out(station, trouble)
+            self._fleet.leave_out(station, trouble)
             return failed
         if failed is not None:
             raise error
@@ -79,14 +79,11 @@ class Retrying:
             raise error from None
         return station, why
 
-    def _leave_out(self, station: Station, why: str) -> None:
-        if self._fleet.leave_out(station, why):
-            self._say(f"{station.described} is left out: {why}")
-
     def _move(self, besides: tuple[Station, ...], why: str) -> None:
         before = self.station
         self.station = self._fleet.choose(before.kind, besides=besides)
+        out = ", which is left out" if before.left_out is not None else ""
         self._say(
-            f"{self._what} goes on on {self.station.described}, as {before.node} gave no result ({why})."
+            f"{self._what} continues on {self.station.described} instead of {before.described}{out}: {why}."
             f"{self.station.differs(before)}"
         )
