@@ -11,7 +11,7 @@ from typing import Any
 
 from cudamaster.cluster import ray_calls
 from cudamaster.cluster.keeper import Compiler, Keeper
-from cudamaster.cluster.messages import Description, Done, Failed, Message, NodeFault
+from cudamaster.cluster.messages import Description, Done, Failed, FailedThere, Message, NodeFault
 from cudamaster.cluster.program import program_hash
 from cudamaster.cluster.ray_calls import Lost, Node
 from cudamaster.core.errors import DeviceError
@@ -125,7 +125,7 @@ class Fleet:
     def call(self, station: Station, tell: Callable[[Message], None], method: str, *arguments: object) -> Any:
         """What a method of a station's keeper comes to; `tell` gets what happens meanwhile.
 
-        Raises Lost, what the keeper's workbench raises, and NodeFault.
+        Raises Lost, FailedThere with what the keeper's workbench raised, NodeFault, and what `tell` raises.
         """
         with self._lock:
             station.calls += 1
@@ -135,7 +135,7 @@ class Fleet:
                     return message.value
                 if isinstance(message, Failed):
                     if message.error is not None:
-                        raise message.error
+                        raise FailedThere(message.error)
                     raise NodeFault(f"A fault of the program on {station.node}:\n{message.trace}")
                 tell(message)
         finally:

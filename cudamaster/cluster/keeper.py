@@ -7,6 +7,7 @@ served. Several searches are served at once, in threads: one measures while othe
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,10 +52,11 @@ def _unheard(_message: Message) -> None:
 
 @dataclass(eq=False)
 class _Served:
-    """A search that is served: its workbench, and who gets what happens."""
+    """A search or an audit that is served: its workbench or subject, and who gets what happens."""
 
     lock: Lock = field(default_factory=Lock)
     bench: Workbench | None = None
+    subject: Subject | None = None
     tell: Callable[[Message], None] = _unheard
 
 
@@ -70,21 +72,23 @@ class _OnNode:
 
     def trouble(self) -> str | None:
         """What is wrong with this node itself, whatever it was asked to do; None if nothing is seen."""
+        return self._disk_trouble()
+
+    def _disk_trouble(self) -> str | None:
         try:
             place = resources.cache_place()
             place.mkdir(parents=True, exist_ok=True)
             if (full := process.full_disk()) is not None:
                 return f"its disk is full ({full})"
-            probe = place / f".tried-{os.getpid()}"
-            probe.write_bytes(_SOME_BYTES)
-            probe.unlink()
+            with tempfile.TemporaryFile(dir=place) as probe:
+                probe.write(_SOME_BYTES)
         except OSError as error:
             return f"its cache {resources.cache_place()} cannot be used: {error.strerror or error}"
         return None
 
     def _must_be_in_order(self) -> None:
         """Raise OSError where it is not: a compiler or a judge without room says less clearly what it lacks."""
-        if (why := self.trouble()) is not None:
+        if (why := self._disk_trouble()) is not None:
             raise OSError(why)
 
 
@@ -95,15 +99,16 @@ class Keeper(_OnNode):
         self._name = device
         self._node = node
         self._served: dict[str, _Served] = {}
-        self._audited: dict[str, Subject] = {}
         self._lock = Lock()
         self._compiling = shared_by([])
+        self._unit: str | None = None  # the GPU's UUID, once it is known
 
     def describe(self) -> Description | Failed:
         """What is here."""
         try:
             device = choose.choose(self._name)
             gpu = device.gpu if isinstance(device, CudaDevice) else None
+            self._unit = gpu.uuid if gpu is not None else None
             return Description(
                 program=program_hash(),
                 tools=tools(),
@@ -123,12 +128,10 @@ class Keeper(_OnNode):
         self._compiling = shared_by(compilers)
 
     def trouble(self) -> str | None:
-        """Of the node, or of the GPU."""
-        if self._name == "cuda":
-            smi._answer.cache_clear()
-            if not smi.gpus():
-                return "nvidia-smi lists no GPU any more"
-        return super().trouble()
+        """Of the node, or of the GPU: asked only after an error, since nvidia-smi disturbs who measures."""
+        if self._unit is not None and not any(self._unit in fields for fields in smi.now()):
+            return f"nvidia-smi no longer lists its GPU {self._unit}"
+        return self._disk_trouble()
 
     def work(self, job: Job, work: Work) -> Iterator[Message]:
         """Do it, and yield what happens meanwhile; the last message is Done or Failed."""
@@ -154,10 +157,11 @@ class Keeper(_OnNode):
 
         def begun(tell: Callable[[Message], None]) -> object:
             self._must_be_in_order()
-            device = choose.choose(self._name)
-            made = Subject(unpacked(parcel), precision, device, self._builder(device, parcel, tell))
             with self._lock:
-                subject = self._audited.setdefault(f"{parcel.key} {precision}", made)
+                served = self._served.setdefault(f"audit of {parcel.key} {precision}", _Served())
+            with served.lock:
+                served.tell = tell
+                subject = served.subject = served.subject or self._subject(parcel, precision, served)
             return running.outcomes([(kind, subject) for kind in kinds], known)
 
         yield from _messages(begun)
@@ -179,6 +183,11 @@ class Keeper(_OnNode):
         bench.on_build = lambda candidate, log: served.tell(Built(candidate, log))
         bench.on_hold = lambda hold: served.tell(Held(self._of_node(hold)))
         return bench
+
+    def _subject(self, parcel: Parcel, precision: Precision, served: _Served) -> Subject:
+        device = choose.choose(self._name)
+        builder = self._builder(device, parcel, lambda message: served.tell(message))
+        return Subject(unpacked(parcel), precision, device, builder)
 
     def _builder(
         self, device: Device, parcel: Parcel, tell: Callable[[Message], None]

@@ -110,3 +110,11 @@ Message = Said | Built | Guarded | Held | Done | Failed
 
 class NodeFault(Exception):
     """A fault of the program on a node, with its traceback there."""
+
+
+class FailedThere(Exception):
+    """An error that was raised on a node, not at home, where it may be about another disk."""
+
+    def __init__(self, error: CudaMasterError | OSError) -> None:
+        super().__init__(str(error))
+        self.error = error

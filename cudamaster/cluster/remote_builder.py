@@ -110,6 +110,8 @@ class RemoteBuilder(Builder):
                     raise _NotAsHere("what it links a candidate with is not the same there")
                 return replace(self._placed(candidate, there), seconds=monotonic() - started)
             except (ray_calls.Lost, _NotAsHere) as error:
+                if isinstance(error, ray_calls.Lost) and error.returns:
+                    continue
                 if self._nodes.leave_out(node):
                     self._say(f"{node.name} compiles no more: {error}. Its builds are made elsewhere.")
             finally:

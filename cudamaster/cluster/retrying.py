@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cudamaster.cluster.fleet import Fleet, Station
-from cudamaster.cluster.messages import Message
+from cudamaster.cluster.messages import FailedThere, Message
 from cudamaster.cluster.ray_calls import Lost
 from cudamaster.core.errors import BaselineError, CudaMasterError, DeviceError, one_line
 
@@ -32,7 +32,8 @@ class Retrying:
         lost = 0
         failed: tuple[Station, str] | None = None
         while True:
-            station, error = self.station, None
+            station = self.station
+            error: CudaMasterError | OSError | None = None
             if station.left_out is not None:
                 self._move((), station.left_out)
                 continue
@@ -48,10 +49,10 @@ class Retrying:
                     self._say(f"{self._what} is done again on {station.described}: {gone}.")
                 else:
                     self._fleet.leave_out(station, str(gone))
-            except BaselineError:
-                raise
-            except (DeviceError, OSError) as its:
-                error = its
+            except FailedThere as there:
+                error = there.error
+                if isinstance(error, BaselineError) or not isinstance(error, DeviceError | OSError):
+                    raise error from None
             else:
                 if failed is not None and self._fleet.leave_out(*failed):
                     self._say(f"{failed[0].described} is left out: {failed[1]}; {station.node} had no such trouble.")
@@ -72,7 +73,7 @@ class Retrying:
             self._fleet.leave_out(station, trouble)
             return failed
         if failed is not None:
-            raise error
+            raise error from None
         try:
             self._move((station,), why)
         except DeviceError:
