@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cudamaster.core import resources
 from cudamaster.core.values import Role
 from cudamaster.devices.cuda import find_gpus
 from cudamaster.runs.folder import write_record
@@ -61,7 +62,9 @@ def cluster(gpus: Sequence[str], nodes: str, *, compiling: bool) -> Iterator[str
         for own in [[gpu] for gpu in gpus] if nodes == "each" else [list(gpus)]:
             made.add_node(num_cpus=cores, num_gpus=len(own), env_vars={"CUDA_VISIBLE_DEVICES": ",".join(own)})
         if compiling:
-            made.add_node(num_cpus=cores, num_gpus=0, env_vars={"CUDA_VISIBLE_DEVICES": ""})
+            own_cache = str(resources.cache() / "of-the-node-that-compiles")  # as if it were another machine
+            without = {"CUDA_VISIBLE_DEVICES": "", resources.CACHE: own_cache}
+            made.add_node(num_cpus=cores, num_gpus=0, env_vars=without)
         yield str(made.address)
     finally:
         made.shutdown()
