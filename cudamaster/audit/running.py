@@ -185,10 +185,12 @@ def run(
     jobs: int,
     report: Callable[[Outcome, bool], None],
     elsewhere: Elsewhere | None = None,
+    stop: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """Outcomes of the work, those `known` by their key taken over; `report` gets each, and whether it is new.
 
-    `elsewhere` has the candidates judged by other machines, `jobs` batches at once.
+    `elsewhere` has the candidates judged by other machines, `jobs` batches at once; `stop` ends what they do if the
+    audit is interrupted.
 
     Candidates of one task that are looked at in the same way are judged together, up to BATCH of them, so that a run
     which is stopped loses no more than `jobs` batches.
@@ -212,7 +214,9 @@ def run(
                     found.append(outcome)
                     report(outcome, new)
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop()
+            pool.shutdown()
             raise
     return found
 

@@ -116,8 +116,8 @@ def audit(
             progress.advance(bar)
 
         most = (os.cpu_count() or 1) if fleet is None else min(fleet.jobs, options.MOST_JOBS)
-        elsewhere = None if spread is None else spread.outcomes
-        outcomes = running.run(work, log.known, jobs or most, report, elsewhere)
+        more = () if fleet is None or spread is None else (spread.outcomes, fleet.close)
+        outcomes = running.run(work, log.known, jobs or most, report, *more)
     wrong = table.unexpected(kinds, outcomes)
     hardware = choose(device).hardware() if spread is None else spread.device.hardware
     about = {

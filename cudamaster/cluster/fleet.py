@@ -65,6 +65,7 @@ class Fleet:
         self.notes = tuple(notes)
         self._compilers = tuple(compilers)
         self._lock = threading.Lock()
+        self._closed = False
 
     def __enter__(self) -> Fleet:
         return self
@@ -128,6 +129,8 @@ class Fleet:
         Raises Lost, FailedThere with what the keeper's workbench raised, NodeFault, and what `tell` raises.
         """
         with self._lock:
+            if self._closed:
+                raise DeviceError("The work on the cluster was ended.", "Start it again.")
             station.calls += 1
         try:
             for message in ray_calls.messages(station.actor, method, *arguments):
@@ -145,7 +148,14 @@ class Fleet:
 
     def close(self) -> None:
         """End what runs on the cluster for this command, and leave it."""
+        with self._lock:
+            before, self._closed = self._closed, True
+        if before:
+            return
         ray_calls.end([*(one.actor for one in self.stations), *self._compilers], _END_S)
+        until = time.monotonic() + _END_S
+        while any(station.calls for station in self.stations) and time.monotonic() < until:
+            time.sleep(0.01)  # threads of ours that still wait for an answer get an error
         ray_calls.disconnect()
 
 

@@ -54,6 +54,7 @@ def connect(address: str) -> None:
             "machine is part of.",
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ |= {"RAY_ENABLE_AUTO_CONNECT": "0"}  # a late call would start a cluster of its own
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning about a change to come
     try:
         import ray
@@ -81,7 +82,8 @@ def connect(address: str) -> None:
         )
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = f"at {named}" if named else "that this machine is part of"
-        raise DeviceError(f"There is no Ray cluster {where}: {one_line(error, 300).rstrip('.')}.", start) from error
+        said = one_line(error, 300).split(". ")[0].rstrip(".")
+        raise DeviceError(f"There is no Ray cluster {where}: {said}.", start) from error
     finally:
         for number, handler in handlers.items():  # Ray has a handler of its own, and the command's is wanted
             if handler is not None:

@@ -24,7 +24,7 @@ from cudamaster.audit.running import Subject
 from cudamaster.cli.suite import _search_by
 from cudamaster.cluster import ray_calls
 from cudamaster.cluster.auditing import ClusterAudit
-from cudamaster.cluster.fleet import Fleet, Station
+from cudamaster.cluster.fleet import Fleet, Station, _each_gpu_once, _of_the_same_program
 from cudamaster.cluster.keeper import Compiler
 from cudamaster.cluster.parcel import packed
 from cudamaster.cluster.remote_builder import RemoteBuilder, shared_by
@@ -257,10 +257,17 @@ def wait_for(there: Callable[[], object], limit_s: float = 240.0) -> None:
         time.sleep(0.1)
 
 
+def test_nodes_with_another_program_are_left_out(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cudamaster.cluster.fleet.program_hash", lambda: "0" * 16)
+    there = ray_calls.nodes()
+    notes: list[str] = []
+    assert _of_the_same_program(there, notes) == []
+    assert [note.partition(" ")[0] for note in notes] == [node.name for node in there]
+    assert all("its cudamaster is another one" in note and "install the same on all nodes" in note for note in notes)
+
+
 def test_two_nodes_with_one_gpu_are_one(fleet: Fleet) -> None:
     """Nodes of one machine that were not told which GPU is theirs both name the first."""
-    from cudamaster.cluster.fleet import _each_gpu_once
-
     first = fleet.stations[0]
     twin = Station(None, "twin", first.is_)
     notes: list[str] = []
