@@ -88,9 +88,7 @@ class Fleet:
         """So many tasks at once keep it at work: four for a GPU, one for each core that emulates one."""
         return sum(station.is_.cores if station.is_.emulated else 4 for station in self.stations)
 
-    def choose(
-        self, kind: str | None = None, unit: str | None = None, besides: Sequence[Station] = (), why: str = ""
-    ) -> Station:
+    def choose(self, kind: str | None = None, unit: str | None = None, besides: Sequence[Station] = ()) -> Station:
         """The station of that kind with the least to do, or `unit` if that is one.
 
         Raises DeviceError where there is none.
@@ -100,12 +98,12 @@ class Fleet:
             fit = [one for one in fit if one not in besides]
             named = [one for one in fit if one.is_.unit == unit]
             if not fit:
-                raise self._none_left(kind, why)
+                raise self._none_left(kind)
             return min(named or fit, key=lambda one: (len(one.benches), one.calls))
 
-    def _none_left(self, kind: str | None, why: str) -> DeviceError:
+    def _none_left(self, kind: str | None) -> DeviceError:
         out = [f"{one.node}: {one.left_out}" for one in self.stations if one.left_out]
-        said = "; ".join(dict.fromkeys([*([why] if why else []), *out]))
+        said = "; ".join(dict.fromkeys(out))
         of = f" with {kind}" if kind and kind != "cpu" else ""
         return DeviceError(
             f"No node of the cluster{of} is left{f' ({said})' if said else ''}.",
