@@ -208,19 +208,23 @@ def test_a_suite_loses_nothing_with_a_node(fleet: Fleet, nodes: Nodes, own: Path
     assert f"instead of {doomed.node}, which is left out: " in moved[0]
     for name in ("twice_fp32", "thrice_fp32"):
         here, there = (verdicts(tmp_path / where / name) for where in ("here", "there"))
-        assert list(here) == list(there)
+        assert set(here) == set(there)
         assert len(here) == 2
         for candidate, verdict in here.items():
             other = there[candidate]
             assert (verdict.status, verdict.detail, verdict.score) == (other.status, other.detail, other.score)
             assert "node" not in verdict.hardware
-            assert other.hardware["node"] != doomed.node
+            assert other.hardware["node"] in {station.node for station in fleet.stations}
+        # A verdict that came home before the end of its node is kept; what comes later is from another one.
+        assert list(there.values())[-1].hardware["node"] != doomed.node
     scores = [[entry.score for entry in ended[where].entries] for where in ("here", "there")]
     assert scores[0] == scores[1]
 
 
 def verdicts(run: Path) -> dict[str, Verdict]:
-    return {path.stem: decoded(Verdict, path) for path in sorted((run / "verdicts").glob("*.json"))}
+    """The verdicts of a run by the candidates' ids, in the order in which they came."""
+    paths = sorted((run / "verdicts").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    return {path.stem: decoded(Verdict, path) for path in paths}
 
 
 def test_ctrl_c_leaves_nothing_running(fleet: Fleet, nodes: Nodes, own: Path, tmp_path: Path) -> None:
