@@ -1,19 +1,21 @@
 """The share of the wall time in which a suite's GPUs measure, and how a second GPU shortens the wall time.
 
     python benchmarks/gpus.py record FOLDER [--tasks GLOB ...]      replies to a suite; needs neither GPU nor model
-    python benchmarks/gpus.py measure FOLDER [--gpus 1 2] [--out FILE.json]
+    python benchmarks/gpus.py measure FOLDER [--gpus 1 2] [--ray each|one] [--compiling] [--out FILE.json]
 
 The replies are the playbook's, and each takes as long as a reasoning model may take for it, drawn once from SECONDS
 with a fixed seed: the playbook itself answers at once, which would leave only the GPU's work.
 `measure` replays them in that time (`suite --replay-models FOLDER --real-time`) on the first GPU, on the first two and
 so on, with all tasks begun at once. Nothing else should use the machine meanwhile. Then it says where the seconds of a
 task went, on average: with models (replies), in each part of its evaluations, and in everything else, which is mostly
-profiling.
+profiling. `--ray` uses a Ray cluster on this machine, with a node for each GPU or one node that has all of them;
+`--compiling` adds a node without a GPU, which then compiles.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -21,11 +23,12 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cudamaster.core import resources
 from cudamaster.core.values import Role
 from cudamaster.devices.cuda import find_gpus
 from cudamaster.runs.folder import write_record
@@ -50,19 +53,48 @@ def record(folder: Path, tasks: Sequence[str]) -> None:
         write_record(path, replace(exchange, reply=replace(exchange.reply, usage=usage)))
 
 
-def measure(folder: Path, gpus: Sequence[int]) -> list[dict[str, object]]:
-    """Run the suite on so many GPUs, one number after the other."""
+@contextlib.contextmanager
+def cluster(gpus: Sequence[str], nodes: str, *, compiling: bool) -> Iterator[str]:
+    """Inside the block, a cluster on this machine with these GPUs (UUIDs); gives its address."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    cores = len(os.sched_getaffinity(0))
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "num_gpus": 0, "include_dashboard": False})
+    try:
+        # Each node is told which GPUs are its own: Ray would give the first one of the machine to every node.
+        for own in [[gpu] for gpu in gpus] if nodes == "each" else [list(gpus)]:
+            made.add_node(num_cpus=cores, num_gpus=len(own), env_vars={"CUDA_VISIBLE_DEVICES": ",".join(own)})
+        if compiling:
+            own_cache = str(resources.cache() / "of-the-node-that-compiles")  # as if it were another machine
+            without = {"CUDA_VISIBLE_DEVICES": "", resources.CACHE: own_cache}
+            made.add_node(num_cpus=cores, num_gpus=0, env_vars=without)
+        yield str(made.address)
+    finally:
+        made.shutdown()
+
+
+def measure(
+    folder: Path, gpus: Sequence[int], nodes: str | None = None, *, compiling: bool = False
+) -> list[dict[str, object]]:
+    """Run the suite on so many GPUs, one number after the other; with `nodes` ("each", "one") through Ray."""
     found = [gpu.uuid for gpu in find_gpus()]
     if len(found) < max(gpus):
         raise SystemExit(f"There are {len(found)} GPUs here. Give fewer with --gpus.")
     rows = []
     print("GPUs  wall s  measuring, part of it  held")
     for count in gpus:
-        with tempfile.TemporaryDirectory() as out:
+        with contextlib.ExitStack() as block:
+            out = block.enter_context(tempfile.TemporaryDirectory())
+            here = {"CUDA_VISIBLE_DEVICES": ",".join(found[:count])}
+            ray: tuple[str, ...] = ()
+            if nodes is not None:
+                ray = (f"--ray={block.enter_context(cluster(found[:count], nodes, compiling=compiling))}",)
+                here = {}
             tasks = str(len(list(folder.glob("*/run.json"))))
             more = ("--precision", "both", "--device", "cuda", "-j", tasks)
             replay = ("--replay-models", str(folder), "--real-time")
-            suite(Path(out), *replay, *more, CUDA_VISIBLE_DEVICES=",".join(found[:count]))
+            suite(Path(out), *replay, *more, *ray, **here)
             written = json.loads(next(Path(out).glob("*/suite.json")).read_text())
             parts_s = where_it_went(Path(out), written["entries"])
         session = written["sessions"][-1]
@@ -72,14 +104,9 @@ def measure(folder: Path, gpus: Sequence[int]) -> list[dict[str, object]]:
         print(f"{count:4}  {wall:6.0f}  {parts[0]:21}  {parts[1]}", flush=True)
         print(f"      a task, s: {', '.join(f'{part} {seconds:.1f}' for part, seconds in parts_s.items())}", flush=True)
         done = sum(entry["state"] == "done" for entry in written["entries"])
-        row = {
-            "gpus": count,
-            "tasks": len(written["entries"]),
-            "done": done,
-            "seconds": wall,
-            "ended": session["ended"],
-        }
-        rows.append({**row, "measuring": measuring, "held": held, "parts_s": parts_s})
+        run = {"gpus": count, "ray": nodes, "compiling": compiling, "tasks": len(written["entries"]), "done": done}
+        how = {"seconds": wall, "ended": session["ended"], "measuring": measuring, "held": held, "parts_s": parts_s}
+        rows.append({**run, **how})
     return rows
 
 
@@ -113,12 +140,16 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tasks", nargs="+", default=TASKS, metavar="GLOB", help="tasks to record, in both precisions")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
+    parser.add_argument(
+        "--ray", choices=["each", "one"], help="through a Ray cluster: a node for each GPU, or one node"
+    )
+    parser.add_argument("--compiling", action="store_true", help="with --ray: and a node without a GPU, which compiles")
     parser.add_argument("--out", type=Path, help="file for the figures as JSON")
     given = parser.parse_args()
     if given.what == "record":
         record(given.folder, given.tasks)
         return
-    rows = measure(given.folder, given.gpus)
+    rows = measure(given.folder, given.gpus, given.ray, compiling=given.compiling)
     if given.out is not None:
         given.out.write_text(json.dumps(rows) + "\n")
 

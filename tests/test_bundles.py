@@ -338,7 +338,7 @@ def test_old_verdicts_are_read_and_written_as_they_are() -> None:
 def test_a_measured_result_goes_round(tmp_path: Path) -> None:
     """On a GPU: the claim of a search is repeated, the binary is the same, and the paper's protocol has its say."""
     search = cudamaster.optimize(
-        "relu", rounds=1, debug_tries=0, model="playbook", device="cuda", out=tmp_path / "runs"
+        "spmv_ell", rounds=1, debug_tries=0, model="playbook", device="cuda", out=tmp_path / "runs"
     )
     file = tmp_path / "rms_norm.zip"
     packed = cudamaster.bundle(search.path, out=file)

@@ -31,13 +31,25 @@ PACKAGES: dict[str, set[str]] = {
     "workbench": {"tasks", "devices", "build", "judging", "faults", "profiling", "modelling"},
     "vendor": {"tasks", "devices", "workbench"},
     "audit": {"tasks", "devices", "workbench"},
+    "cluster": {"tasks", "devices", "build", "profiling", "modelling", "workbench", "audit"},
     "making": {"tasks", "guards", "devices", "build"},
     "models": set(),
     "families": {"tasks", "models"},
     "agents": {"guards", "models"},
     "strategies": {"models", "agents"},
     "outside": {"guards", "models", "agents", "strategies"},
-    "runs": {"tasks", "devices", "profiling", "workbench", "models", "families", "agents", "strategies", "outside"},
+    "runs": {
+        "tasks",
+        "devices",
+        "profiling",
+        "workbench",
+        "cluster",
+        "models",
+        "families",
+        "agents",
+        "strategies",
+        "outside",
+    },
     "bundles": {"tasks", "devices", "build", "judging", "runs"},
     "view": {"runs"},
     "suites": {"tasks", "guards", "runs", "strategies"},
@@ -51,6 +63,7 @@ PACKAGES: dict[str, set[str]] = {
         "faults",
         "profiling",
         "workbench",
+        "cluster",
         "models",
         "agents",
         "strategies",
@@ -81,7 +94,7 @@ NARROWER: dict[str, set[str]] = {
 # The half of the package that builds and judges knows nothing of the half that searches; runs/ knows both.
 SEARCH = {"agents", "models", "families", "strategies", "outside", "runs", "view", "suites", "report"}
 BENCH = {"tasks", "guards", "devices", "build", "kernelbench", "judging", "faults", "profiling", "modelling",
-         "workbench", "vendor", "audit", "making"}  # fmt: skip
+         "workbench", "vendor", "audit", "cluster", "making"}  # fmt: skip
 WRITING = {
     "write_text",
     "write_bytes",
@@ -95,7 +108,7 @@ WRITING = {
     "symlink_to",
 }
 # What only one package imports, from an extra: the distribution of that name, and what it serves with.
-EXTRAS = {"serving": ("mcp", {"uvicorn"})}
+EXTRAS: dict[str, tuple[str, set[str]]] = {"serving": ("mcp", {"uvicorn"}), "cluster": ("ray", set())}
 # Those that a module's name does not tell.
 DISTRIBUTIONS = {"elftools": "pyelftools", "skimage": "scikit-image", "yaml": "pyyaml"}
 # A report's page and figures are files of their own; what reads its data writes nothing.
@@ -227,6 +240,11 @@ def test_extras_are_imported_by_one_package() -> None:
         for wanted in (extra, *more):
             users = {package_of(n) for n, tree in MODULES.items() if any(within(i, wanted) for i in imports(tree))}
             assert users == {package}, wanted
+
+
+def test_only_one_module_reaches_ray() -> None:
+    """The others work where it is not installed."""
+    assert [n for n, tree in MODULES.items() if any(within(i, "ray") for i in imports(tree))] == ["cluster.ray_calls"]
 
 
 def test_only_one_module_reaches_litellm() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol, cast
 
 from cudamaster.audit.corpus import Expect, Kind
 from cudamaster.audit.outcomes import Outcome, Result, outcome
@@ -31,13 +31,36 @@ CALL_LIMIT_S = 10.0  # of a call on a device that only emulates
 VARIED = ("spmv_csr", "triangle_attention", "layer_norm", "sorting", "dot_product")
 
 
+class Described(Protocol):
+    """What has to be known of a device to plan an audit on it, wherever it is."""
+
+    @property
+    def name(self) -> str:
+        """Name for --device."""
+        ...
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its times are not measured on a GPU."""
+        ...
+
+    @property
+    def default_command(self) -> str:
+        """The compile command of a candidate whose kind names none."""
+        ...
+
+
 @dataclass(frozen=True)
 class Subject:
-    """A task in one precision on a device."""
+    """A task in one precision on a device. Only where the device itself is, not its description, are there verdicts.
+
+    `builder` makes what builds candidates (Workbench), if that is not the usual.
+    """
 
     card: TaskCard
     precision: Precision
-    device: Device
+    device: Described
+    builder: Callable[..., Any] | None = None
 
     @cached_property
     def timed_cases(self) -> tuple[Case, ...]:
@@ -77,7 +100,7 @@ class Subject:
 
     @cached_property
     def _timing(self) -> Workbench:
-        return self._bench(TIMED_CALLS, self.device.protocol.pairs)
+        return self._bench(TIMED_CALLS, cast(Device, self.device).protocol.pairs)
 
     @cached_property
     def _refusing(self) -> Workbench:
@@ -89,11 +112,13 @@ class Subject:
         return self._bench(0, 1)
 
     def _bench(self, calls: int, pairs: int) -> Workbench:
-        protocol = replace(self.device.protocol, pairs=pairs)
-        if self.device.emulated:
+        device = cast(Device, self.device)
+        protocol = replace(device.protocol, pairs=pairs)
+        if device.emulated:
             protocol = replace(protocol, work_limit=0.0, call_limit_s=CALL_LIMIT_S, times_count=False)
+        own: dict[str, Any] = {} if self.builder is None else {"builder": self.builder}
         # What counts here is what is refused, so that no time is modelled.
-        return Workbench(self.card, self.precision, self.device, calls=calls, protocol=protocol, modelled=False)
+        return Workbench(self.card, self.precision, device, calls=calls, protocol=protocol, modelled=False, **own)
 
 
 def candidate(kind: Kind, subject: Subject) -> Candidate | NoCheat:
@@ -150,39 +175,50 @@ def sample(work: Sequence[tuple[Kind, Subject]], each: int) -> list[tuple[Kind, 
     return _timed_last(taken)
 
 
+# What `outcomes` does, on another machine.
+Elsewhere = Callable[[Sequence[tuple[Kind, Subject]], Mapping[str, Outcome]], Sequence[tuple[Outcome, bool]]]
+
+
 def run(
     work: Sequence[tuple[Kind, Subject]],
     known: Mapping[str, Outcome],
     jobs: int,
     report: Callable[[Outcome, bool], None],
+    elsewhere: Elsewhere | None = None,
+    stop: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """Outcomes of the work, those `known` by their key taken over; `report` gets each, and whether it is new.
+
+    `elsewhere` has the candidates judged by other machines, `jobs` batches at once; `stop` ends what they do if the
+    audit is interrupted.
 
     Candidates of one task that are looked at in the same way are judged together, up to BATCH of them, so that a run
     which is stopped loses no more than `jobs` batches.
     """
-    outcomes: list[Outcome] = []
+    found: list[Outcome] = []
     pool: Executor
     # Threads wait for a GPU most of the time. Where a device only emulates, guards in one interpreter would take turns.
-    if apart := jobs > 1 and any(subject.device.emulated for _, subject in work):
+    if apart := elsewhere is None and jobs > 1 and any(subject.device.emulated for _, subject in work):
         context = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(known,))
     else:
         pool = ThreadPoolExecutor(jobs)
     with pool:
         todo = [
-            pool.submit(_outcomes_apart, some) if apart else pool.submit(_outcomes, some, known)
+            pool.submit(_outcomes_apart, some) if apart else pool.submit(elsewhere or outcomes, some, known)
             for some in _batches(work)
         ]
         try:
             for done in as_completed(todo):
                 for outcome, new in done.result():
-                    outcomes.append(outcome)
+                    found.append(outcome)
                     report(outcome, new)
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop()
+            pool.shutdown()
             raise
-    return outcomes
+    return found
 
 
 _known: dict[str, Outcome] = {}  # in a process of its own: the outcomes known when it started,
@@ -194,9 +230,9 @@ def _begin(known: Mapping[str, Outcome]) -> None:
 
 
 def _outcomes_apart(work: Sequence[tuple[Kind, Subject]]) -> list[tuple[Outcome, bool]]:
-    """What `_outcomes` gives, in a process of its own."""
+    """What `outcomes` gives, in a process of its own."""
     seen = [(kind, _subjects.setdefault((subject.card.name, subject.precision), subject)) for kind, subject in work]
-    return _outcomes(seen, _known)
+    return outcomes(seen, _known)
 
 
 def _batches(work: Sequence[tuple[Kind, Subject]]) -> Iterator[list[tuple[Kind, Subject]]]:
@@ -214,7 +250,7 @@ def _batches(work: Sequence[tuple[Kind, Subject]]) -> Iterator[list[tuple[Kind, 
         yield batch
 
 
-def _outcomes(work: Sequence[tuple[Kind, Subject]], known: Mapping[str, Outcome]) -> list[tuple[Outcome, bool]]:
+def outcomes(work: Sequence[tuple[Kind, Subject]], known: Mapping[str, Outcome]) -> list[tuple[Outcome, bool]]:
     """The outcomes of kinds that are alike for one subject, and whether each is new."""
     found: list[tuple[Outcome, bool]] = []
     todo: list[tuple[Kind, str, Candidate]] = []

@@ -16,6 +16,8 @@ from cudamaster.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from cudamaster.audit.corpus import Kind
+    from cudamaster.cluster.auditing import ClusterAudit
+    from cudamaster.cluster.fleet import Fleet
 
 _ANOTHER = "Give another place with --save."
 
@@ -25,6 +27,7 @@ _ANOTHER = "Give another place with --save."
 @options.of_suite
 @options.precisions
 @options.device
+@options.ray
 @click.option(
     "--kind",
     "patterns",
@@ -59,6 +62,7 @@ def audit(
     of: str | None,
     precision: str,
     device: str,
+    ray: str | None,
     patterns: tuple[str, ...],
     sample: int | None,
     listed: bool,
@@ -94,7 +98,9 @@ def audit(
         for name in eager:
             click.echo(f"Left out: {name} {why}", err=True)
     pairs = [(card, each) for card in wanted for each in options.precisions_of(card, precision)]
-    chosen = choose(device)
+    fleet = options.fleet_at(ray, device)
+    spread = None if fleet is None else _spread(fleet)
+    chosen = choose(device) if spread is None else spread.device
     if save is not None:
         must_be_writable(_table(save), _ANOTHER)
     log = running.Log(out)
@@ -110,9 +116,11 @@ def audit(
                 log.add(outcome)
             progress.advance(bar)
 
-        outcomes = running.run(work, log.known, jobs or os.cpu_count() or 1, report)
+        most = (os.cpu_count() or 1) if fleet is None else min(fleet.jobs, options.MOST_JOBS)
+        more = () if fleet is None or spread is None else (spread.outcomes, fleet.close)
+        outcomes = running.run(work, log.known, jobs or most, report, *more)
     wrong = table.unexpected(kinds, outcomes)
-    hardware = chosen.hardware()
+    hardware = choose(device).hardware() if spread is None else spread.device.hardware
     about = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "device": hardware.name,
@@ -127,6 +135,16 @@ def audit(
     else:
         _print(kinds, outcomes, wrong, out)
     click.get_current_context().exit(1 if wrong else 0)
+
+
+def _spread(fleet: Fleet) -> ClusterAudit:
+    """The audit on a cluster, which says what goes wrong there."""
+    from cudamaster.cluster.auditing import ClusterAudit
+
+    spread = ClusterAudit(fleet, lambda line: click.echo(f"Note: {line}", err=True))
+    for other in spread.left_out:
+        click.echo(f"Note: {other} is left out: an audit is of one model of GPU.", err=True)
+    return spread
 
 
 def _sampled(each: int, planned: int, whole: int, outcomes: Any) -> str:

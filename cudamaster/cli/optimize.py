@@ -30,6 +30,7 @@ def optimize(
     task: str | None,
     precision: str,
     search: SearchOptions,
+    ray: str | None,
     models: ModelOptions,
     out: Path,
     resumed: Path | None,
@@ -51,13 +52,16 @@ def optimize(
     from cudamaster.core.errors import RunFolderError
     from cudamaster.library.searching import prepare
     from cudamaster.runs import optimization
+    from cudamaster.runs.record import read_manifest
     from cudamaster.strategies import registry
     from cudamaster.strategies.protocol import Observer
 
     if resumed is not None and records.source is None:
         must_leave_to_resume("run")
     one = options.given_precision(precision)
-    prepared = prepare(task, one, search, models, out, resumed, records, budget)
+    device = search.device if resumed is None else read_manifest(resumed).settings.device
+    fleet = options.fleet_at(ray, device) if records.replay is None else None
+    prepared = prepare(task, one, search, models, out, resumed, records, budget, fleet=fleet)
     wanted = prepared.search
     path, settings = wanted.path, wanted.settings
     for note in prepared.notes:

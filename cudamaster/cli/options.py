@@ -15,6 +15,7 @@ from cudamaster.library.ranges import LARGEST_SEED
 from cudamaster.library.ranges import MOST_CALLS as MOST_CALLS
 
 if TYPE_CHECKING:
+    from cudamaster.cluster.fleet import Fleet
     from cudamaster.tasks.cards import TaskCard
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -37,6 +38,14 @@ device: Decorator = click.option(
     default="auto",
     show_default=True,
     help="Where to build and run; auto takes a GPU if there is one.",
+)
+ray: Decorator = click.option(
+    "--ray",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[ADDRESS]",
+    help="Build and measure on a Ray cluster (docs/cluster.md), by default the one that this machine is part of. "
+    "ADDRESS is HOST:PORT of its head node. Put it last, or write --ray=ADDRESS.",
 )
 seed: Decorator = click.option(
     "--seed", type=click.IntRange(0, LARGEST_SEED), help="Seed of the inputs; by default a new one each time."
@@ -71,6 +80,21 @@ class Group(click.Group):
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.get_short_help_str(1000)) for name, each in commands if each is not None])
+
+
+def fleet_at(address: str | None, device: str) -> Fleet | None:
+    """The cluster's nodes for our work, until the command ends; None without an address of a cluster.
+
+    Says which nodes are left out. Raises UsageError and DeviceError.
+    """
+    if address is None:
+        return None
+    from cudamaster.cluster.fleet import connect
+
+    fleet = click.get_current_context().with_resource(connect(address, device))
+    for note in fleet.notes:
+        click.echo(f"Note: {note}", err=True)
+    return fleet
 
 
 def was_given(name: str) -> bool:

@@ -35,7 +35,7 @@ class SearchCommand(click.Command):
 
 
 def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --strategy and what goes with it, the device and its seed; given as `search: SearchOptions`."""
+    """Add --strategy and what goes with it, the device and its seed; given as `search: SearchOptions` and `ray`."""
 
     @functools.wraps(command)
     def wrapped(
@@ -45,6 +45,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
         debug_tries: int | None,
         pairs: tuple[str, ...],
         device: str,
+        ray: str | None,
         seed: int | None,
         profile: str | None,
         jump_factor: float,
@@ -61,7 +62,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
             agent_minutes = None
         search = SearchOptions(strategy, rounds, debug_tries, pairs, device, seed, profile, jump_factor, jump_above,
                                examples, thresholds, agent_command, agent_minutes)  # fmt: skip
-        return command(search=search, **others)
+        return command(search=search, ray=ray, **others)
 
     added: list[options.Decorator] = [
         click.option("--strategy", default="cudamaster", show_default=True, help="How to search, see below."),
@@ -77,6 +78,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
                      help="Set an option that only this strategy has; can be repeated."),
         options.device,
+        options.ray,
         options.seed,
         click.option("--profile", type=click.Choice(["filtered", "full", "cudaforge24", "none"]),
                      help="What of the hardware profile agents see.  [default: filtered; cudaforge: cudaforge24]"),

@@ -54,6 +54,10 @@ class SearchProgress(Observer):
 
         self._out.print(f"  {asked_again(role, pause_s, why)}")
 
+    def moved(self, why: str) -> None:
+        """Say what is done again on another machine."""
+        self._out.print(f"  {why}")
+
     def evaluating(self, candidate: Candidate) -> None:
         """Spin while a candidate is built and run."""
         self._wait(f"building, checking and timing {candidate.id}")

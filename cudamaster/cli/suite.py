@@ -23,6 +23,7 @@ from cudamaster.library.search_options import (
 from cudamaster.runs.budget import Budget
 
 if TYPE_CHECKING:
+    from cudamaster.cluster.fleet import Fleet
     from cudamaster.runs.record import Settings
     from cudamaster.strategies.protocol import Observer
     from cudamaster.strategies.result import Result
@@ -64,6 +65,7 @@ def suite(
     precision: str | None,
     jobs: int | None,
     search: SearchOptions,
+    ray: str | None,
     models: ModelOptions,
     out: Path,
     resumed: Path | None,
@@ -96,13 +98,17 @@ def suite(
         plan = _planned(of, patterns, sample, precision, search, models, records)
     settings = plan.settings
     whole = settings.replay is not None and not settings.replay.models_only
-    places = ("record",) if whole else units(settings.device)
-    at_once = jobs or _default_jobs(len(places))
+    fleet = None if whole else options.fleet_at(ray, settings.device)
+    if fleet is not None:
+        places, at_once = fleet.units, jobs or min(fleet.jobs, options.MOST_JOBS)
+    else:
+        places = ("record",) if whole else units(settings.device)
+        at_once = jobs or _default_jobs(len(places))
     if not whole:
         # Errors that concern all tasks are reported once, before anything begins: no device, no such thresholds.
         first = plan.entries[0]
         backends.workbench(
-            settings, cards.load(first.card or first.task), first.precision, places[0] if places else None
+            settings, cards.load(first.card or first.task), first.precision, places[0] if places else None, fleet
         )
     if settings.replay is None:
         asked = backends.models(settings, path, limits)
@@ -118,7 +124,7 @@ def suite(
     with opened as folder:
         try:
             with suite_output.shown_while_running(shown, hidden=as_json) as show:
-                ended = suites.run(folder, plan, _search_by(settings), spending, places, at_once, show)
+                ended = suites.run(folder, plan, _search_by(settings, fleet), spending, places, at_once, show)
         except BaseException:
             click.echo(kept, err=True)
             raise
@@ -184,12 +190,13 @@ def _default_jobs(places: int) -> int:
     return max(1, min(_JOBS_PER_GPU * places, os.cpu_count() or 1))
 
 
-def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budget], Result]:
+def _search_by(settings: Settings, fleet: Fleet | None) -> Callable[[Entry, Path, str, Observer, Budget], Result]:
     """How a suite with these settings searches for one of its tasks."""
     from cudamaster.runs import optimization, searching
 
     def search(entry: Entry, path: Path, unit: str, observer: Observer, budget: Budget) -> Result:
-        result = searching.of_suite(path, entry.task, entry.precision, settings, unit, entry.card).run(budget, observer)
+        wanted = searching.of_suite(path, entry.task, entry.precision, settings, unit, entry.card, fleet)
+        result = wanted.run(budget, observer)
         optimization.must_make_sense(path, result)
         return result
 

@@ -31,7 +31,7 @@ def introduce(out: Console, plan: Suite, path: Path, places: Sequence[str], jobs
         what = f"{tasks} from the records in {settings.replay.record}, {jobs} at once"
     out.print(what, style="bold")
     out.print(f"Models: {', '.join(sorted(set(settings.models.values())))}. Devices: {', '.join(places)}.")
-    if places == ("cpu",):
+    if all(place == "cpu" or place.startswith("cpu of ") for place in places):
         out.print("This is the CPU device: results are checked, times are modelled, and no GPU measures them.")
     given = {"dollars": limits.dollars, "tokens": limits.tokens, "minutes": limits.minutes,
              "GPU seconds": limits.gpu_seconds}  # fmt: skip

@@ -236,10 +236,17 @@ def require_room(ran: Ran) -> None:
     """
     if ran.exit_code == 0 or ran.expired or (ran.stderr.strip() and _FULL not in ran.stderr):
         return
+    if (place := full_disk()) is not None:
+        raise OSError(errno.ENOSPC, _FULL, str(place))
+
+
+def full_disk() -> Path | None:
+    """The folder, of those that compilers write to, whose disk has no room for what they may need; None if all have."""
     for place in (Path(tempfile.gettempdir()), resources.cache_place()):
         with contextlib.suppress(FileNotFoundError):
             if shutil.disk_usage(place).free < _LITTLE_BYTES:
-                raise OSError(errno.ENOSPC, _FULL, str(place))
+                return place
+    return None
 
 
 def _answer(process: subprocess.Popen[bytes], goes_on: bool) -> None:

@@ -29,6 +29,13 @@ def gpus() -> tuple[tuple[str, ...], ...]:
         return _answer()
 
 
+def now() -> tuple[tuple[str, ...], ...]:
+    """What it says now, where `gpus` keeps the first answer."""
+    with _asking:
+        _answer.cache_clear()
+        return _answer()
+
+
 @functools.cache
 def _answer() -> tuple[tuple[str, ...], ...]:
     smi = shutil.which("nvidia-smi")

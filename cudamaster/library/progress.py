@@ -64,6 +64,10 @@ class Lines(Observer):
         """Why there is a pause."""
         self._progress(asked_again(role, pause_s, why))
 
+    def moved(self, why: str) -> None:
+        """What is done again on another machine."""
+        self._progress(why)
+
     def evaluating(self, candidate: Candidate) -> None:
         """What is judged."""
         self.close()

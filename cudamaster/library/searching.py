@@ -33,6 +33,7 @@ from cudamaster.strategies.protocol import Both, Observer
 from cudamaster.strategies.result import Result
 
 if TYPE_CHECKING:
+    from cudamaster.cluster.fleet import Fleet
     from cudamaster.devices.protocol import Device
     from cudamaster.runs.searching import Search
     from cudamaster.tasks.cards import TaskCard
@@ -102,15 +103,18 @@ def prepare(
     records: RecordOptions,
     budget: BudgetOptions,
     unit: str | None = None,
+    fleet: Fleet | None = None,
 ) -> Prepared:
     """A new search, the continuation of a run or the replay of a record; `unit` is the device to use of several.
 
-    Raises UsageError, CardError, DeviceError, ModelError for a missing key, and RunFolderError.
+    With a `fleet`, nodes of its cluster judge. Raises UsageError, CardError, DeviceError, ModelError for a missing key,
+    and RunFolderError.
     """
     client.must_be_outside("A search")
     wanted = _wanted(task, precision, search, models, out, resumed, records, unit)
     if task is not None and not isinstance(task, str | os.PathLike):
         wanted = replace(wanted, loaded=task)  # which may be in no file
+    wanted = replace(wanted, fleet=fleet)
     settings, earlier = wanted.settings, wanted.earlier
     limits = budget.limits(earlier.sessions[-1].limits if earlier is not None and earlier.sessions else None)
     finished = wanted.is_finished

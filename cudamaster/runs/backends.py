@@ -6,6 +6,7 @@ from collections.abc import Container
 from dataclasses import replace as changed
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cudamaster.core import resources
 from cudamaster.core.values import Precision, Role
@@ -19,6 +20,9 @@ from cudamaster.runs.record import Replay, RunRecord, Settings, read_record
 from cudamaster.strategies.protocol import Workbench
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.workbench import evaluation
+
+if TYPE_CHECKING:
+    from cudamaster.cluster.fleet import Fleet
 
 
 def replayed_settings(recorded: Settings, replay: Replay, *, device: str, seed: int | None) -> Settings:
@@ -40,14 +44,35 @@ def whole_record_of(settings: Settings) -> RunRecord | None:
     return None if settings.replay is None or settings.replay.models_only else record_of(settings)
 
 
-def workbench(settings: Settings, card: TaskCard, precision: Precision, unit: str | None = None) -> Workbench:
+def workbench(
+    settings: Settings,
+    card: TaskCard,
+    precision: Precision,
+    unit: str | None = None,
+    fleet: Fleet | None = None,
+    model: str | None = None,
+) -> Workbench:
     """What judges a run's candidates: a device (of several GPUs, the one with the UUID `unit`) or the run's record.
 
+    With a `fleet` the device is on a node of its cluster; `model` is the GPU that the run was begun on, if it was.
     Raises DeviceError, RunFolderError, and UsageError for thresholds that cannot be used.
     """
     record = whole_record_of(settings)
     if record is not None:
         return replaying.workbench(record, card)
+    if fleet is not None:
+        from cudamaster.cluster.workbench import ClusterWorkbench
+
+        return ClusterWorkbench(
+            fleet,
+            card,
+            precision,
+            unit=unit,
+            model=model,
+            seed=settings.seed,
+            profile=settings.profile,
+            thresholds=settings.thresholds,
+        )
     return evaluation.Workbench(
         card,
         precision,

@@ -21,7 +21,7 @@ from cudamaster.runs.record import FORMAT, Manifest, Settings
 from cudamaster.runs.recording import RecordedWorkbench, Recorder
 from cudamaster.runs.spending import Spending
 from cudamaster.strategies import registry
-from cudamaster.strategies.protocol import Both, Observer, Resident, Workbench
+from cudamaster.strategies.protocol import Both, Observer, ReportsMoves, Resident, Workbench
 from cudamaster.strategies.result import Result
 
 
@@ -82,6 +82,8 @@ def _search(
         run = folder.manifest
         examples = worked_examples.choose(run.task, run.precision, run.settings.examples, run.card)
         recorded = worked_examples.shown(Recorder(folder, spending, observer).models(models), examples)
+        if isinstance(workbench, ReportsMoves):
+            workbench.on_move = observer.moved
         workbench = RecordedWorkbench(workbench, folder, spending)
         residents = [model for model in models.values() if isinstance(model, Resident)]
         watched: Observer = _SavesBest(folder, observer)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision, Role
@@ -21,6 +22,9 @@ from cudamaster.strategies.result import Result
 from cudamaster.tasks import cards
 from cudamaster.tasks.cards import TaskCard
 
+if TYPE_CHECKING:
+    from cudamaster.cluster.fleet import Fleet
+
 
 @dataclass(frozen=True)
 class Search:
@@ -28,6 +32,7 @@ class Search:
 
     `more` is what a run that is there is given; None for a run that is not. `unit` is the device to use of several.
     `card` is the path of the task's card, where its name alone does not find it; `loaded` is a card of a program's own.
+    `fleet` is the cluster whose nodes judge its candidates; by default this machine does.
     """
 
     path: Path
@@ -38,6 +43,7 @@ class Search:
     more: More | None = None
     card: str = ""
     loaded: TaskCard | None = None
+    fleet: Fleet | None = None
 
     @cached_property
     def earlier(self) -> RunRecord | None:
@@ -56,7 +62,8 @@ class Search:
         if unit is None and self.earlier is not None:
             unit = last_unit(self.earlier.sessions)
         card = self.loaded or cards.load(self.card or self.task)
-        return backends.workbench(self.settings, card, self.precision, unit)
+        model = self.earlier.manifest.hardware.name if self.earlier is not None else None
+        return backends.workbench(self.settings, card, self.precision, unit, self.fleet, model)
 
     def models(self, limits: Limits) -> dict[Role, Model]:
         """The model of each role."""
@@ -124,12 +131,20 @@ def replayed(
     return Search(path_of(run.task, run.precision), run.task, run.precision, settings, card=card_of(run, task))
 
 
-def of_suite(path: Path, task: str, precision: Precision, settings: Settings, unit: str, card: str = "") -> Search:
+def of_suite(
+    path: Path,
+    task: str,
+    precision: Precision,
+    settings: Settings,
+    unit: str,
+    card: str = "",
+    fleet: Fleet | None = None,
+) -> Search:
     """The search of one task of a suite, in its run folder: it goes on where it is there, with what the suite has."""
     if (path / "run.json").is_file():
         own, more = read_manifest(path).settings, carrying.as_in_suite(path, settings)
-        return Search(path, task, precision, own, unit, more, card)
+        return Search(path, task, precision, own, unit, more, card, fleet=fleet)
     if settings.replay is None:
-        return Search(path, task, precision, settings, unit, card=card)
+        return Search(path, task, precision, settings, unit, card=card, fleet=fleet)
     again = replayed(settings.replay, task, precision, lambda *_: path, device=settings.device, seed=settings.seed)
-    return changed(again, unit=unit)
+    return changed(again, unit=unit, fleet=fleet)

@@ -124,6 +124,13 @@ class ReportsHolds(Protocol):
     on_hold: Callable[[Hold], None] | None
 
 
+@runtime_checkable
+class ReportsMoves(Protocol):
+    """A workbench on several machines that says in a line when work is done again elsewhere, and why."""
+
+    on_move: Callable[[str], None] | None
+
+
 class Observer:
     """Gets each step of a search as it happens, and does nothing with it. Inherit from it to do more."""
 
@@ -135,6 +142,9 @@ class Observer:
 
     def evaluating(self, candidate: Candidate) -> None:
         """A candidate is about to be built, checked and timed."""
+
+    def moved(self, why: str) -> None:
+        """A machine that judged was lost or is in trouble; what it did is done again elsewhere."""
 
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
         """The baseline was measured."""

@@ -40,7 +40,8 @@ class Running:
 class Board:
     """How far a suite is. `left_s` is None while it is unknown how long a step takes.
 
-    `again` has a line for each time that a model was asked again, with the reason, since the suite began or resumed.
+    `again` has a line for each time that a model was asked again or work went to another machine, with the reason,
+    since the suite began or resumed.
     """
 
     entries: tuple[Entry, ...]
@@ -61,7 +62,7 @@ class Watch(Observer):
     """Keeps the view of a running task up to date."""
 
     def __init__(self, view: Running, again: list[str]) -> None:
-        """`again` gets a line for each time that a model is asked again, which outlasts the view."""
+        """`again` gets a line each time that a model is asked or a kernel judged again, which outlasts the view."""
         self._view = view
         self._again = again
 
@@ -72,6 +73,10 @@ class Watch(Observer):
     def trying_again(self, role: Role, pause_s: float, why: str) -> None:
         """Why it waits, and for how long."""
         self._again.append(f"{self._view.entry.name}: {asked_again(role, pause_s, why)}")
+
+    def moved(self, why: str) -> None:
+        """What is done again."""
+        self._again.append(f"{self._view.entry.name}: {why}")
 
     def evaluating(self, candidate: Candidate) -> None:
         """What it waits for."""

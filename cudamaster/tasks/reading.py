@@ -164,3 +164,10 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for inner in get_args(annotation):
         yield from _models(inner)
+
+
+def of_json(text: str, folder: Path) -> TaskCard:
+    """A card that was read before, from its JSON, with its files in `folder`. It is in no file here."""
+    card = TaskCard.model_validate_json(text)
+    card._folder = folder
+    return card

@@ -35,6 +35,7 @@ from cudamaster.judging import reference_process
 from cudamaster.judging.judge_process import Trial, Trials
 from cudamaster.judging.paper_protocol import PaperScore
 from cudamaster.judging.verdicts import Judgement
+from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.profiling.thresholds import choose as choose_thresholds
 from cudamaster.tasks import held_out, truth
 from cudamaster.tasks.cards import Case, TaskCard
@@ -43,6 +44,7 @@ from cudamaster.workbench import floors
 from cudamaster.workbench.profiler import Profiler
 
 if TYPE_CHECKING:
+    from cudamaster.modelling.gpu import Gpu
     from cudamaster.modelling.verdicts import Modeller
 
 _RUN_LIMIT_S = 1200.0
@@ -63,31 +65,38 @@ class Workbench:
         calls: int | None = None,
         protocol: MeasuringProtocol | None = None,
         profile: ProfileMode = ProfileMode.FILTERED,
-        thresholds: str = "paper",
+        thresholds: str | Thresholds = "paper",
         modelled: bool = True,
         brief_baseline: bool = False,
+        builder: Callable[[TaskCard, Precision, Device], Builder] = Builder,
+        modelled_gpu: Gpu | None = None,
     ) -> None:
         """`seed` fixes the inputs of every evaluation; by default each one draws a fresh seed and records it.
 
         `protocol` is the device's own by default; `calls`, the number of timed calls per case, is the protocol's by
         default. `profile` and `thresholds`, named as in `profiling.thresholds.choose`, are for `findings`. On a device
-        that only emulates, a model of a GPU gives the times (verdicts.py), unless `modelled` is off: then they are the
-        device's own. `brief_baseline` times the baseline against itself by few calls of one pair of processes. In a
-        search its P is 1 by definition, and its times are only for readers.
+        that only emulates, a model of a GPU gives the times (verdicts.py), by default of the one that is chosen here,
+        unless `modelled` is off: then they are the device's own. `brief_baseline` times the baseline against itself by
+        few calls of one pair of processes. In a search its P is 1 by definition, and its times are only for readers.
+        `builder` makes what builds candidates.
         """
         self.card = card
         self.precision = precision
         self.device = device
         protocol = protocol or device.protocol
-        self._builder = Builder(card, precision, device)
+        self._builder = builder(card, precision, device)
         calls = protocol.calls if calls is None else calls
         self._protocol, self._calls = protocol, calls
         self._trials = Trials(card, self._builder, device, protocol, calls=calls, seed=seed)
         self._faults = FaultFinder(self._builder, device, self._trials)
-        self._modeller = _modeller(self._builder, device, seed) if device.emulated and modelled else None
+        self._modeller: Modeller | None = None
+        if device.emulated and modelled:
+            self._modeller = _modeller(self._builder, device, seed, modelled_gpu)
         self.profiler = Profiler(self._builder, device, self._modeller)
         self._profile = profile
-        self._thresholds = choose_thresholds(thresholds, self.profiled_gpu)
+        if isinstance(thresholds, str):
+            thresholds = choose_thresholds(thresholds, self.profiled_gpu)
+        self._thresholds = thresholds
         self._brief_baseline = brief_baseline
         # Called with a candidate's id and its build log the moment the build has ended.
         self.on_build: Callable[[str, str], None] | None = None
@@ -500,11 +509,11 @@ class Workbench:
         return {"calls": str(calls), "pairs of processes": str(pairs), "warm-ups": str(self._protocol.warmups)}
 
 
-def _modeller(builder: Builder, device: Device, seed: int | None) -> Modeller:
+def _modeller(builder: Builder, device: Device, seed: int | None, wanted: Gpu | None) -> Modeller:
     """The model of a GPU for a device that only emulates. A GPU's evaluations need not wait for its modules."""
     from cudamaster.modelling.verdicts import Modeller, counter
 
-    return Modeller(builder, counter(builder, device), seed=seed)
+    return Modeller(builder, counter(builder, device), seed=seed, wanted=wanted)
 
 
 def _with_rest(verdict: Verdict, wall_s: float) -> Verdict:

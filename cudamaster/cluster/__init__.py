@@ -1,0 +1,1 @@
+"""Builds and measures on the nodes of a Ray cluster (docs/cluster.md)."""

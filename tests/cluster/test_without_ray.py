@@ -1,0 +1,66 @@
+"""What needs no cluster: commands without Ray, wrong addresses, and what a task is as a parcel."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from cudamaster.cluster import ray_calls
+from cudamaster.cluster.parcel import packed, unpacked
+from cudamaster.core.errors import DeviceError, UsageError
+from cudamaster.tasks import cards
+
+
+def told(*arguments: str, before: str = "") -> tuple[int, str]:
+    """The exit code of a command and what it says, with `before` run first in its process."""
+    script = f"{before}import sys; from cudamaster.cli import main; sys.argv[1:] = {list(arguments)!r}; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_it_says_what_to_install() -> None:
+    missing = "import sys; sys.modules['ray'] = None; "
+    code, said = told("optimize", "relu", "--device", "cpu", "--ray", before=missing)
+    assert code == 2
+    assert "pip install 'cudamaster[ray]'" in said
+
+
+@pytest.mark.parametrize("address", ["relu", "ray://localhost:10001", "localhost", "a/b:6379"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match="is no address of a cluster's head node"):
+        ray_calls.connect(address)
+
+
+def test_a_head_that_does_not_answer_is_said_at_once() -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        port = taken.getsockname()[1]
+        with pytest.raises(DeviceError, match=f"No Ray cluster answers at 127.0.0.1:{port}: Connection refused"):
+            ray_calls.connect(f"127.0.0.1:{port}")
+
+
+def test_ray_is_loaded_for_its_option_alone() -> None:
+    script = (
+        "import sys, cudamaster.cli.suite, cudamaster.cli.optimize, cudamaster.cli.audit, cudamaster.cluster.fleet, "
+        "cudamaster.cluster.workbench; print('ray' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_task_is_the_same_after_its_way() -> None:
+    """Card, baseline and reference, of shipped tasks and of a user's own."""
+    for name in ("relu", "spmv_csr", "hgemm_tn_fp32_512x512x512", "examples/axpby/tasks/axpby.yaml"):
+        card = cards.load(name)
+        for precision in card.precisions:
+            there = unpacked(packed(card, precision))
+            assert there.hash == card.hash
+            assert there.shipped == card.shipped
+            assert there.baseline(precision) == card.baseline(precision)
+            assert there.reference() == card.reference()
+            assert there.declaration(precision) == card.declaration(precision)
+    assert there.folder != card.folder
