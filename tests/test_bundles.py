@@ -340,7 +340,7 @@ def test_a_measured_result_goes_round(tmp_path: Path) -> None:
     search = cudamaster.optimize(
         "spmv_ell", rounds=1, debug_tries=0, model="playbook", device="cuda", out=tmp_path / "runs"
     )
-    file = tmp_path / "rms_norm.zip"
+    file = tmp_path / "spmv_ell.zip"
     packed = cudamaster.bundle(search.path, out=file)
     assert (packed.verdict.mark, packed.verdict.protocol["pairs of processes"]) == ("", "2")
     assert contents.contradiction(packed) == ""
@@ -349,6 +349,6 @@ def test_a_measured_result_goes_round(tmp_path: Path) -> None:
     assert any(each.startswith("binary: ") for each in found.differs)
     if machine_code.INSTRUCTIONS in found.verdict.build:
         assert "binary: the same GPU instructions" in found.differs
-    claim = cudamaster.reproduce_claim("rms_norm", search.best, "100", out=tmp_path / "claim.json")
+    claim = cudamaster.reproduce_claim("spmv_ell", search.best, "100", out=tmp_path / "claim.json")
     assert (claim.word, claim.paper is not None and claim.paper.score is not None) == (Word.SLOWER, True)
     assert "By the paper's protocol" in " ".join(claim.measured)
