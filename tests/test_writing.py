@@ -23,7 +23,11 @@ COMMANDS = {
 
 
 def small_files() -> None:
-    """No file of more than 512 bytes: as a full disk, writing fails in the middle."""
+    """No file of more than 512 bytes: as a full disk, writing fails in the middle.
+
+    Python would keep such halves of compiled modules, and every later process would stumble over them (-B: it makes
+    none).
+    """
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
 
@@ -34,7 +38,7 @@ def test_what_cannot_be_written_wholly_leaves_the_old_file(name: str, tmp_path: 
     command, file = COMMANDS[name]
     path = tmp_path / file
     path.write_text("old")
-    words = [sys.executable, "-m", "cudamaster", *command, str(path)]
+    words = [sys.executable, "-B", "-m", "cudamaster", *command, str(path)]
     for limit, left, code in ((small_files, True, 2), (None, False, 0)):
         done = subprocess.run(words, capture_output=True, text=True, preexec_fn=limit, check=False)
         assert done.returncode == code, done.stderr
@@ -46,7 +50,7 @@ def test_what_cannot_be_written_wholly_leaves_the_old_file(name: str, tmp_path: 
 @pytest.mark.slow
 def test_a_figure_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "cumulative_success.svg").write_text("old")
-    words = [sys.executable, "-m", "cudamaster", "report", str(RUN), "--figures", str(tmp_path)]
+    words = [sys.executable, "-B", "-m", "cudamaster", "report", str(RUN), "--figures", str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, preexec_fn=small_files, check=False)
     assert done.returncode == 2
     assert "File too large" in done.stderr

@@ -141,7 +141,7 @@ def test_a_cache_without_room_is_named(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nsys.argv[0] = 'cudamaster'\nmain()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "evaluate", "relu", str(KERNEL), "--device", "cpu"],
+        [sys.executable, "-B", "-c", code, "evaluate", "relu", str(KERNEL), "--device", "cpu"],
         capture_output=True, text=True, env={**os.environ, "CUDAMASTER_CACHE": str(tmp_path)}, check=False,
     )  # fmt: skip
     assert done.returncode == 4
