@@ -183,10 +183,10 @@ def _show(bundle: Bundle, *, as_json: bool) -> None:
 
     claim, verdict, build = bundle.claim, bundle.verdict, bundle.verdict.build
     known = task_files.known(claim.task, claim.precision, bundle.files) is not None
-    contradiction = contents.contradiction(bundle)
+    contradictions = contents.contradictions(bundle)
     if as_json:
         said = {"sha256": bundle.sha256, "claim": claim, "command": bundle.candidate.command, "task_is_here": known}
-        print_json({**said, "contradiction": contradiction, "files": list(bundle.files), "verdict": verdict})
+        print_json({**said, "contradictions": contradictions, "files": list(bundle.files), "verdict": verdict})
         return
     figures = claim.hardware.figures
     clocks = [f"{verdict.hardware['sm_mhz']} MHz while calls were timed"] if "sm_mhz" in verdict.hardware else []
@@ -219,7 +219,7 @@ def _show(bundle: Bundle, *, as_json: bool) -> None:
     ]
     out = console()
     out.print(table(["", "claimed"], [[name, said or _NOT_RECORDED] for name, said in rows]))
-    for note in (*verdict.notes, *([contradiction] if contradiction else [])):
+    for note in (*verdict.notes, *contradictions):
         out.print(f"note: {note}")
 
 

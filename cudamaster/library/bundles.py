@@ -94,9 +94,16 @@ def reproduce(
         with telling(progress, name_of(bench), f"building and running on the {bench.device.name} device"):
             verdict = bench.evaluate(kernel, to_beat=_AS_A_BEST)
         found = _judged(words.of_bundle(taken), bench, kernel, verdict, taken.files)
-    notes = [contents.contradiction(taken)] if contents.contradiction(taken) else []
+    notes = contents.contradictions(taken)
+    if card.hash != taken.claim.card_hash:
+        notes.append("The bundle claims a speedup by another card than it has.")
     if own:
-        notes.append("The task is that of the bundle: its maker's baseline is what the kernel is faster than.")
+        notes.append(
+            "The task is that of the bundle: its maker's baseline is what the kernel is faster than, and that it is of "
+            f"the suite {taken.claim.suite} is its maker's word."
+        )
+    elif card.suite != taken.claim.suite:
+        notes.append(f"The bundle says that its task is of {taken.claim.suite}, and here it is one of {card.suite}.")
     found = replace(
         found,
         suite=taken.claim.suite,
