@@ -19,14 +19,14 @@ import importlib.util
 import json
 import os
 import shlex
-import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from cudamaster.agents import prompts
 from cudamaster.core import resources
 from cudamaster.core.errors import unwritable
+from cudamaster.core.writing import read_in, write_in
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.text import SIZE_LIMIT, read_region
 from cudamaster.models.protocol import Request
@@ -81,12 +81,8 @@ class Workspace:
 
     def kernel(self) -> str | None:
         """The text of kernel.cu; None if it is none that could be judged."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would keep us waiting
         try:
-            with os.fdopen(os.open(self.path / KERNEL, flags), "rb") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    return None
-                raw = file.read(SIZE_LIMIT + 1)
+            raw = read_in(self.path, KERNEL, SIZE_LIMIT + 1)
         except OSError:
             return None
         text = read_region(raw)
@@ -104,32 +100,9 @@ class Workspace:
 
     def _write(self, name: str, text: str, *, mode: int = 0o644) -> None:
         """Write a file of this folder or of one in it; the agent may have put anything there, which is its own loss."""
-        inside, _, last = name.rpartition("/")
-        staged = f".{last}.new"
         spoilt = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-        with contextlib.suppress(*spoilt), _folder(self.path, inside) as folder:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(staged, dir_fd=folder)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(staged, flags, mode, dir_fd=folder), "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(staged, last, src_dir_fd=folder, dst_dir_fd=folder)
-
-
-@contextlib.contextmanager
-def _folder(path: Path, inside: str) -> Iterator[int]:
-    """A folder, or the one of that name in it, which is made if it is missing. Raises NotADirectoryError for a link."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    opened = [os.open(path, flags)]
-    try:
-        if inside:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(inside, dir_fd=opened[0])
-            opened.append(os.open(inside, flags, dir_fd=opened[0]))
-        yield opened[-1]
-    finally:
-        for each in opened:
-            os.close(each)
+        with contextlib.suppress(*spoilt):
+            write_in(self.path, name, text, mode=mode)
 
 
 def _speaks_mcp() -> bool:

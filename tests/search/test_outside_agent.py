@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -268,8 +269,8 @@ def test_no_link_of_an_agent_is_followed(tmp_path: Path) -> None:
     secret.write_text(secret_text := "int key;\n")
     body = f"""
 Path("tried").mkdir()
-Path("tried/.1.cu.new").symlink_to({str(profile)!r})
-Path(".best.cu.new").symlink_to({str(profile)!r})
+Path("tried/.1.cu.{os.getpid()}.new").symlink_to({str(profile)!r})
+Path(".best.cu.{os.getpid()}.new").symlink_to({str(profile)!r})
 Path("best.cu").unlink()
 Path("best.cu").symlink_to({str(profile)!r})
 submit(kernel("correct", 1.5, "a"))
