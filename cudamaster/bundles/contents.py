@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cudamaster.bundles import archive
-from cudamaster.core.errors import UsageError, unwritable
+from cudamaster.core.errors import UsageError, one_line, unwritable
 from cudamaster.core.records import RecordError, from_json, to_json
 from cudamaster.core.speed import Comparison, margin_of, modelled, overall
 from cudamaster.core.values import Candidate, CaseVerdict, Hardware, Precision, Verdict
@@ -222,10 +222,11 @@ def contradictions(bundle: Bundle) -> list[str]:
             f"The bundle claims P = {claim.score:.4g}, and the times in its own verdict give {found.speedup:.4g}: "
             "one of them was changed, or another version computed P."
         )
-    device = "" if verdict.emulated or verdict.modelled else verdict.hardware.get("device", "")
-    one, other = _words(claim.hardware.name), _words(device)
+    device = "" if verdict.emulated or verdict.modelled else one_line(verdict.hardware.get("device", ""))
+    name = one_line(claim.hardware.name)
+    one, other = _words(name), _words(device)
     if device and not (one <= other or other <= one):  # the driver's tools may add a word to a name
-        said.append(f"The bundle claims P on an {claim.hardware.name}, and its own verdict is of an {device}.")
+        said.append(f"The bundle claims P on an {name}, and its own verdict is of an {device}.")
     return said
 
 

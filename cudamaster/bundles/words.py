@@ -22,7 +22,7 @@ from dataclasses import replace
 from cudamaster.build.shared import HARNESS
 from cudamaster.bundles.contents import Bundle, labels, margin, speed_of
 from cudamaster.bundles.reproduction import Claimed, Word
-from cudamaster.core.errors import UsageError
+from cudamaster.core.errors import UsageError, one_line
 from cudamaster.core.speed import Change, Comparison, Interval, between
 from cudamaster.core.values import Hardware, Status, Verdict
 from cudamaster.devices.machine_code import INSTRUCTIONS, OBJECT
@@ -45,7 +45,7 @@ def of_bundle(bundle: Bundle) -> Claimed:
         score=score,
         speed=None if own is None else _around(score, own),
         mark=verdict.mark,
-        gpu=_gpu(verdict, bundle.claim.hardware.name),
+        gpu=one_line(_gpu(verdict, bundle.claim.hardware.name)),
         bundle=bundle.sha256,
         margin=margin(verdict),
         modelled=verdict.modelled,
@@ -229,7 +229,7 @@ def differs(bundle: Bundle, verdict: Verdict, hardware: Hardware, versions: Mapp
     clocks = [_clock(then), _clock(verdict)]
     if abs(clocks[0] - clocks[1]) > _CLOCKS * max(clocks):
         found.append(f"SM clock while calls were timed: {clocks[0]:.0f} MHz there, {clocks[1]:.0f} MHz here")
-    return [*found, binary(then, verdict)]
+    return [*(one_line(each) for each in found), binary(then, verdict)]
 
 
 def _clock(verdict: Verdict) -> float:
