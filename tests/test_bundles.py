@@ -212,6 +212,10 @@ def test_claims_that_make_no_sense_are_refused(made: Made, tmp_path: Path) -> No
     ):
         with pytest.raises(BundleError, match=why):
             cudamaster.read_bundle(remade(changed, path))
+    parts, _ = archive.read(made.bundle)
+    path.write_bytes(archive.packed({**parts, "claim.json": b'{"score": 50, ' + parts["claim.json"].lstrip()[1:]}))
+    with pytest.raises(BundleError, match="it has a key twice"):
+        cudamaster.read_bundle(path)
     for claim in (replace(honest.claim, task="../axpby"), replace(honest.claim, task="axpby.yaml")):
         candidate = replace(honest.candidate, task=claim.task)
         liar = replace(honest, claim=replace(claim, candidate=candidate.id), candidate=candidate)
