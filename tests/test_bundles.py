@@ -184,7 +184,7 @@ def test_a_raised_score_is_slower(made: Made, tmp_path: Path) -> None:
     raised = replace(honest, claim=replace(honest.claim, score=3 * honest.claim.score))
     opened = cudamaster.read_bundle(remade(raised, tmp_path / "raised.zip"))
     assert words.said(words.of_bundle(opened), again, "")[0] is Word.SLOWER
-    assert "the times in its own verdict give" in contents.contradiction(opened)
+    assert "the times in its own verdict give" in contents.contradictions(opened)[0]
 
     def shorter(case: CaseVerdict) -> CaseVerdict:
         return case if case.modelled is None else replace(case, modelled=replace(case.modelled, candidate_us=2.0))
@@ -194,7 +194,7 @@ def test_a_raised_score_is_slower(made: Made, tmp_path: Path) -> None:
     assert speed is not None
     forged = replace(honest, verdict=times, claim=replace(honest.claim, score=speed.speedup))
     opened = cudamaster.read_bundle(remade(forged, tmp_path / "forged.zip"))
-    assert contents.contradiction(opened) == ""
+    assert contents.contradictions(opened) == []
     assert words.said(words.of_bundle(opened), again, "")[0] is Word.SLOWER
 
 
@@ -212,6 +212,10 @@ def test_claims_that_make_no_sense_are_refused(made: Made, tmp_path: Path) -> No
     ):
         with pytest.raises(BundleError, match=why):
             cudamaster.read_bundle(remade(changed, path))
+    parts, _ = archive.read(made.bundle)
+    path.write_bytes(archive.packed({**parts, "claim.json": b'{"score": 50, ' + parts["claim.json"].lstrip()[1:]}))
+    with pytest.raises(BundleError, match="it has a key twice"):
+        cudamaster.read_bundle(path)
     for claim in (replace(honest.claim, task="../axpby"), replace(honest.claim, task="axpby.yaml")):
         candidate = replace(honest.candidate, task=claim.task)
         liar = replace(honest, claim=replace(claim, candidate=candidate.id), candidate=candidate)
@@ -343,7 +347,7 @@ def test_a_measured_result_goes_round(tmp_path: Path) -> None:
     file = tmp_path / "spmv_ell.zip"
     packed = cudamaster.bundle(search.path, out=file)
     assert (packed.verdict.mark, packed.verdict.protocol["pairs of processes"]) == ("", "2")
-    assert contents.contradiction(packed) == ""
+    assert contents.contradictions(packed) == []
     found = cudamaster.reproduce(file)
     assert found.word is Word.SAME, found.said
     assert any(each.startswith("binary: ") for each in found.differs)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -65,6 +68,38 @@ def test_the_words_for_measurements_of_one_gpu() -> None:
     raised = [words._around(best.score * factor, best.speed) for factor in (1.01, 1.3)]  # type: ignore[arg-type]
     said = [words.said(replace(best, score=each.speedup, speed=each), measured(BEST), "")[0] for each in raised]
     assert said == [Word.SAME, Word.SLOWER]
+
+
+def forged(times: Callable[[int, float], tuple[float, float]]) -> Bundle:
+    """A bundle whose claim follows from times that were made up, by the turn's number and the candidate's true time."""
+    honest = packed(BEST)
+    cases = []
+    for case in honest.verdict.cases:
+        if case.timing is not None:
+            pairs = [times(turn, us) for turn, us in enumerate(case.timing.candidate_us)]
+            one, other = (tuple(pair[side] for pair in pairs) for side in (0, 1))
+            case = replace(case, timing=replace(case.timing, baseline_us=one, candidate_us=other))
+        cases.append(case)
+    verdict = replace(honest.verdict, cases=tuple(cases))
+    speed = contents.speed_of(verdict)
+    assert speed is not None
+    verdict = replace(verdict, speed=speed, score=speed.speedup)
+    return replace(honest, verdict=verdict, claim=replace(honest.claim, score=speed.speedup))
+
+
+def test_made_up_times_do_not_make_a_claim_the_same() -> None:
+    """Calls of nanoseconds, of which half a microsecond is much; and times that scatter so that much is within them."""
+    short = forged(lambda turn, us: (0.1 + 1e-6 * (turn % 3), 0.002))
+    word, said, _ = words.said(words.of_bundle(short), measured(BEST), "")
+    assert (word, short.claim.score > 40) == (Word.SLOWER, True), said
+    draw = random.Random(28)
+    wide = forged(lambda turn, us: (1.32 * us * math.exp(draw.gauss(0, 0.95)), us))
+    word, said, _ = words.said(words.of_bundle(wide), measured(BEST), "")
+    assert (word, "scatter of the claim's own times" in said) == (Word.UNSURE, True), said
+    elsewhere = replace(short, claim=replace(short.claim, hardware=replace(short.claim.hardware, name="NVIDIA B200")))
+    assert contents.contradictions(elsewhere) == [
+        "The bundle claims P on an NVIDIA B200, and its own verdict is of an NVIDIA H200."
+    ]
 
 
 def test_the_words_for_what_cannot_be_compared() -> None:

@@ -103,6 +103,8 @@ REFUSED = [
     ('cache = "/home"', 1, "a project may not say that", "CUDAMASTER_CACHE"),
     ('cache-limit = "1MB"', 1, "a project may not say that", "CUDAMASTER_CACHE_LIMIT"),
     ('[import.kernelbench]\npython = "./ev.sh"', 2, "a program that is run", "CUDAMASTER_PYTHON"),
+    ('[optimize]\nagent-command = "./ev.sh"', 2, "a program that is run", "--agent-command"),
+    ('[suite]\nray = "there:6379"', 2, "a cluster, whose owner can run programs here", "--ray"),
     ('[all]\npython = "./ev.sh"', 2, "a program that is run", "CUDAMASTER_PYTHON"),
     ('[suite]\ncoder-model = "huggingface/http://h:1/"', 2, "holds an address", "CUDAMASTER_CODER_MODEL"),
     ("[optimize", None, "is not TOML", "Mend"),

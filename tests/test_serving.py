@@ -32,6 +32,7 @@ from cudamaster.serving.answers import rounded
 from cudamaster.serving.catalog import Catalog
 from cudamaster.serving.kernels import in_folder
 from cudamaster.serving.ledger import Found, Ledger, Limits
+from cudamaster.serving.tools import Tools
 
 WRONG = KERNEL.replace("i < N", "i < N - 1")
 HANGS = KERNEL.replace("if (i < N)", "for (volatile int k = 0; k < 1; k = k * 1) { }\n    if (i < N)")
@@ -319,6 +320,29 @@ def test_budgets_and_the_best_outlast_a_server(tmp_path: Path) -> None:
     (tmp_path / "photos" / "one.png").touch()
     with pytest.raises(RunFolderError):
         Ledger(tmp_path / "photos", Limits())
+
+
+def test_the_record_of_an_agents_folder_leads_nowhere_else(tmp_path: Path) -> None:
+    """An agent that may write in its folder alone gains no other file by links in the server's record."""
+    home, record = tmp_path / "home", tmp_path / "project" / "runs" / "mcp"
+    home.mkdir()
+    (home / "profile").write_text("mine")
+    (home / "7.json").write_text('"secret"')
+    ledger = Ledger(record, Limits(evaluations=1))
+    (record / "verdicts" / "1.json").symlink_to(home / "profile")
+    (record / "verdicts" / "7.json").symlink_to(home / "7.json")
+    ledger.end(ledger.begin("evaluate", "relu", 1), "done", {"verdict": 1})
+    assert json.loads(ledger.verdict("1"))["verdict"] == 1
+    with pytest.raises(UsageError, match="no verdict"):
+        ledger.verdict("7")
+    with pytest.raises(BudgetSpent):
+        Tools(Catalog(None), "cpu", tmp_path, ledger).evaluate(print, "relu", KERNEL, None, None, check_only=True)
+    assert not any((record / "kernels").iterdir()), "what is not judged is not kept"
+    (record / "kernels").rmdir()
+    (record / "kernels").symlink_to(home)
+    with pytest.raises(OSError, match="Not a directory"):
+        ledger.keep(Candidate("relu", Precision.FP32, KERNEL, "nvcc"))
+    assert ((home / "profile").read_text(), len(list(home.iterdir()))) == ("mine", 2)
 
 
 def test_files_are_read_in_the_folder_alone(tmp_path: Path) -> None:

@@ -159,11 +159,18 @@ def _listed(path: Path, manifest: bytes | None) -> Mapping[str, str]:
 
 
 def json_of(path: Path, name: str, content: bytes) -> Any:
-    """What a part in JSON holds. Raises BundleError."""
+    """What a part in JSON holds. A key that is there twice would be two claims. Raises BundleError."""
     try:
-        return json.loads(content.decode("utf-8"))
+        return json.loads(content.decode("utf-8"), object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         raise wrong(path, f"its part {name} is no JSON: {one_line(error, 200)}") from error
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("it has a key twice")
+    return found
 
 
 def text_of(path: Path, name: str, content: bytes) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cudamaster.bundles import archive
-from cudamaster.core.errors import UsageError, unwritable
+from cudamaster.core.errors import UsageError, one_line, unwritable
 from cudamaster.core.records import RecordError, from_json, to_json
 from cudamaster.core.speed import Comparison, margin_of, modelled, overall
 from cudamaster.core.values import Candidate, CaseVerdict, Hardware, Precision, Verdict
@@ -213,15 +213,25 @@ def _must_make_sense(path: Path, bundle: Bundle) -> None:
         raise archive.wrong(path, f"the times in its verdict are none: {error}") from error
 
 
-def contradiction(bundle: Bundle) -> str:
-    """How a claim differs from what its own samples give, as a sentence; empty if it does not."""
+def contradictions(bundle: Bundle) -> list[str]:
+    """How a bundle's parts differ from each other, in sentences: each is a reason to doubt who made it."""
+    claim, verdict, said = bundle.claim, bundle.verdict, []
     found = bundle.of_samples
-    if found is None or math.isclose(found.speedup, bundle.claim.score, rel_tol=_NEAR):
-        return ""
-    return (
-        f"The bundle claims P = {bundle.claim.score:.4g}, and the times in its own verdict give {found.speedup:.4g}: "
-        "one of them was changed, or another version computed P."
-    )
+    if found is not None and not math.isclose(found.speedup, claim.score, rel_tol=_NEAR):
+        said.append(
+            f"The bundle claims P = {claim.score:.4g}, and the times in its own verdict give {found.speedup:.4g}: "
+            "one of them was changed, or another version computed P."
+        )
+    device = "" if verdict.emulated or verdict.modelled else one_line(verdict.hardware.get("device", ""))
+    name = one_line(claim.hardware.name)
+    one, other = _words(name), _words(device)
+    if device and not (one <= other or other <= one):  # the driver's tools may add a word to a name
+        said.append(f"The bundle claims P on an {name}, and its own verdict is of an {device}.")
+    return said
+
+
+def _words(name: str) -> set[str]:
+    return set(name.lower().replace("-", " ").split())
 
 
 def _value(path: Path, parts: Mapping[str, bytes], kind: type[T], name: str) -> T:

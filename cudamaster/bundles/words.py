@@ -22,7 +22,7 @@ from dataclasses import replace
 from cudamaster.build.shared import HARNESS
 from cudamaster.bundles.contents import Bundle, labels, margin, speed_of
 from cudamaster.bundles.reproduction import Claimed, Word
-from cudamaster.core.errors import UsageError
+from cudamaster.core.errors import UsageError, one_line
 from cudamaster.core.speed import Change, Comparison, Interval, between
 from cudamaster.core.values import Hardware, Status, Verdict
 from cudamaster.devices.machine_code import INSTRUCTIONS, OBJECT
@@ -45,7 +45,7 @@ def of_bundle(bundle: Bundle) -> Claimed:
         score=score,
         speed=None if own is None else _around(score, own),
         mark=verdict.mark,
-        gpu=_gpu(verdict, bundle.claim.hardware.name),
+        gpu=one_line(_gpu(verdict, bundle.claim.hardware.name)),
         bundle=bundle.sha256,
         margin=margin(verdict),
         modelled=verdict.modelled,
@@ -99,10 +99,14 @@ def said(claim: Claimed, verdict: Verdict, gpu: str) -> tuple[Word, str, Interva
         why = "A model of a GPU can neither confirm nor refute a measurement; the kernel is correct."
         return Word.UNSURE, f"{both}. {why}", None
     found = margin(verdict)
-    margins = (found if claim.margin is None else claim.margin, found)
+    # A call that is said to take nanoseconds would allow P any difference: ours say how much there is to allow for.
+    margins = (found if claim.margin is None else min(claim.margin, found), found)
     change, interval = between(claim.speed, verdict.speed, margins)
     if elsewhere:
         return Word.OTHER_GPU, f"{both}. {_of_gpus(change, claim.gpu, here)}", interval
+    if claim.bundle and change is Change.SAME and _hides(claim, verdict.speed, found):
+        why = "It is within the scatter of the claim's own times, and would not be within that of ours."
+        return Word.UNSURE, f"{both}. {why}", interval
     return _WORDS[change], f"{both}. {_words_of(change, interval)}", interval
 
 
@@ -131,6 +135,12 @@ def _of_modelled(
         return Word.SAME, f"{both}. {why}", interval
     word = Word.FASTER if ratio > 1 else Word.SLOWER
     return word, f"{both}. One model gives both, and they differ by more than {MODELLED_MARGIN:.0%}.", interval
+
+
+def _hides(claim: Claimed, here: Comparison, found: float) -> bool:
+    """Whether a claim with times as quiet as those here, which measured P with the margin `found`, would be refuted."""
+    quiet = between(_around(claim.score, here), here, (found, found))[0]
+    return quiet in (Change.FASTER, Change.SLOWER)
 
 
 def agrees(claim: Claimed, score: float) -> bool:
@@ -219,7 +229,7 @@ def differs(bundle: Bundle, verdict: Verdict, hardware: Hardware, versions: Mapp
     clocks = [_clock(then), _clock(verdict)]
     if abs(clocks[0] - clocks[1]) > _CLOCKS * max(clocks):
         found.append(f"SM clock while calls were timed: {clocks[0]:.0f} MHz there, {clocks[1]:.0f} MHz here")
-    return [*found, binary(then, verdict)]
+    return [*(one_line(each) for each in found), binary(then, verdict)]
 
 
 def _clock(verdict: Verdict) -> float:

@@ -179,14 +179,15 @@ def _must_fit(
 def _show(bundle: Bundle, *, as_json: bool) -> None:
     """What a bundle claims, as a table."""
     from cudamaster.bundles import contents, task_files
+    from cudamaster.core.errors import one_line
     from cudamaster.devices.machine_code import INSTRUCTIONS, OBJECT
 
     claim, verdict, build = bundle.claim, bundle.verdict, bundle.verdict.build
     known = task_files.known(claim.task, claim.precision, bundle.files) is not None
-    contradiction = contents.contradiction(bundle)
+    contradictions = contents.contradictions(bundle)
     if as_json:
         said = {"sha256": bundle.sha256, "claim": claim, "command": bundle.candidate.command, "task_is_here": known}
-        print_json({**said, "contradiction": contradiction, "files": list(bundle.files), "verdict": verdict})
+        print_json({**said, "contradictions": contradictions, "files": list(bundle.files), "verdict": verdict})
         return
     figures = claim.hardware.figures
     clocks = [f"{verdict.hardware['sm_mhz']} MHz while calls were timed"] if "sm_mhz" in verdict.hardware else []
@@ -201,7 +202,7 @@ def _show(bundle: Bundle, *, as_json: bool) -> None:
         ("command", bundle.candidate.command),
         ("P claimed", speed),
         ("checks", f"{verdict.status}: {verdict.detail}"),
-        *((f"  {name}", said) for name, said in verdict.sanitizers.items()),
+        *((f"  {one_line(name)}", said) for name, said in verdict.sanitizers.items()),
         ("device", claim.hardware.name),
         ("driver", figures.get("driver", "")),
         ("compiler", figures.get("CUDA toolkit", figures.get("compiler", ""))),
@@ -218,9 +219,9 @@ def _show(bundle: Bundle, *, as_json: bool) -> None:
         ("sha256", bundle.sha256),
     ]
     out = console()
-    out.print(table(["", "claimed"], [[name, said or _NOT_RECORDED] for name, said in rows]))
-    for note in (*verdict.notes, *([contradiction] if contradiction else [])):
-        out.print(f"note: {note}")
+    out.print(table(["", "claimed"], [[name, one_line(said, 4000) or _NOT_RECORDED] for name, said in rows]))
+    for note in (*verdict.notes, *contradictions):
+        out.print(f"note: {one_line(note)}")
 
 
 def _said(bundle: Bundle) -> str:

@@ -29,12 +29,14 @@ PROJECT_FILE, USER_FILE = "cudamaster.toml", "config.toml"
 TASKS = "task-folders"  # `tasks` is the table of a command
 # Settings that are no command's, by the name that they have in a file.
 SETTINGS = ("cache", "cache-limit", "gpu-model", TASKS)
-# A project's file may come with somebody else's code: what it may not say, and the variable that says it instead.
+# A project's file may come with somebody else's code: what it may not say, and the variable or option that says it.
 _OF_USER = {
     "cache": ("names a folder in which old files are removed", "CUDAMASTER_CACHE"),
     "cache_limit": ("says which of your files are removed", "CUDAMASTER_CACHE_LIMIT"),
     "base_url": ("is where API keys are sent", "CUDAMASTER_BASE_URL"),
     "python": ("is a program that is run", "CUDAMASTER_PYTHON"),
+    "agent_command": ("is a program that is run", "--agent-command"),
+    "ray": ("is a cluster, whose owner can run programs here", "--ray"),
 }
 
 
@@ -160,7 +162,8 @@ def must_be_allowed(file: ConfigFile, key: str, value: object, table: str = "") 
     if plain(key).endswith("model") and isinstance(value, str) and "://" in value:
         why, variable = "holds an address, where API keys would be sent", f"CUDAMASTER_{plain(key).upper()}"
     if why:
-        fix = f"Put it into your own file, {user_file()}, or set {variable}."
+        instead = f"give {variable} on the command line" if variable.startswith("-") else f"set {variable}"
+        fix = f"Put it into your own file, {user_file()}, or {instead}."
         raise file.refused(key, f"{why}, and a project may not say that.", fix, table)
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cudamaster.core.errors import unwritable
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_THERE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would keep us waiting
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -50,3 +56,43 @@ def write_text(path: Path, text: str, *, errors: str = "strict") -> None:
     content = text.encode("utf-8", errors)
     with whole(path) as staged:
         staged.write_bytes(content)
+
+
+@contextmanager
+def opened_in(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """The folder of a file, opened, and the file's own name there: "name", or "inside/name".
+
+    No link is followed on the way, for a folder in which a program with fewer rights than ours may put anything. With
+    `make`, the inner folder is made if it is missing. Raises OSError, as for a link in the place of a folder.
+    """
+    inside, _, last = name.rpartition("/")
+    opened = [os.open(folder, _FOLDER)]
+    try:
+        if inside:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(inside, dir_fd=opened[0])
+            opened.append(os.open(inside, _FOLDER, dir_fd=opened[0]))
+        yield opened[-1], last
+    finally:
+        for each in opened:
+            os.close(each)
+
+
+def write_in(folder: Path, name: str, text: str, *, mode: int = 0o644) -> None:
+    """Write a file that `opened_in` means: whole, and through no link. Raises OSError."""
+    with opened_in(folder, name, make=True) as (place, last):
+        staged = f".{last}.{os.getpid()}.new"
+        with suppress(FileNotFoundError):
+            os.unlink(staged, dir_fd=place)
+        with os.fdopen(os.open(staged, _NEW, mode, dir_fd=place), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(staged, last, src_dir_fd=place, dst_dir_fd=place)
+
+
+def read_in(folder: Path, name: str, most: int = -1) -> bytes:
+    """What a file that `opened_in` means holds, at most so many bytes. Raises OSError, as for a link or a pipe."""
+    with opened_in(folder, name) as (place, last), os.fdopen(os.open(last, _THERE, dir_fd=place), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return file.read(most)

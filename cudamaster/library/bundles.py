@@ -15,7 +15,7 @@ from cudamaster.bundles import contents, packing, task_files, words
 from cudamaster.bundles.archive import hash_of
 from cudamaster.bundles.contents import Bundle
 from cudamaster.bundles.reproduction import FORMAT, Claimed, Reproduction
-from cudamaster.core.errors import UsageError
+from cudamaster.core.errors import UsageError, one_line
 from cudamaster.core.values import Candidate, Verdict
 from cudamaster.core.version import program
 from cudamaster.core.writing import must_be_writable
@@ -94,9 +94,19 @@ def reproduce(
         with telling(progress, name_of(bench), f"building and running on the {bench.device.name} device"):
             verdict = bench.evaluate(kernel, to_beat=_AS_A_BEST)
         found = _judged(words.of_bundle(taken), bench, kernel, verdict, taken.files)
-    notes = [contents.contradiction(taken)] if contents.contradiction(taken) else []
+    notes = contents.contradictions(taken)
+    if card.hash != taken.claim.card_hash:
+        notes.append("The bundle claims a speedup by another card than it has.")
     if own:
-        notes.append("The task is that of the bundle: its maker's baseline is what the kernel is faster than.")
+        notes.append(
+            "The task is that of the bundle: its maker's baseline is what the kernel is faster than, and that it is of "
+            f"the suite {one_line(taken.claim.suite, 80)} is its maker's word."
+        )
+    elif card.suite != taken.claim.suite:
+        notes.append(
+            f"The bundle says that its task is of {one_line(taken.claim.suite, 80)}, and here it is "
+            f"one of {card.suite}."
+        )
     found = replace(
         found,
         suite=taken.claim.suite,

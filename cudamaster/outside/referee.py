@@ -100,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _submission(self) -> Submission:
         """What was sent. Raises UsageError for what this search does not judge."""
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > _LARGEST_BODY:
+        if not length.isdecimal() or len(length) > 9 or int(length) > _LARGEST_BODY:
             raise UsageError("A kernel of this length is not taken.", f"Its limit is {SIZE_LIMIT // 1024} KiB.")
         try:
             sent = from_json(Submitted, json.loads(self.rfile.read(int(length))))

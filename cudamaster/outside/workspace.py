@@ -7,7 +7,9 @@
     .mcp.json             a server that judges, as agents that speak MCP read it
     bin/cudamaster        the program, in the version that judges; it comes first on the agent's PATH
 
-Nothing here is read back but kernel.cu, as a kernel to be judged.
+Nothing here is read back but kernel.cu, as a kernel to be judged. The search writes and reads with the rights of its
+user, which an agent may lack (many confine the commands that they run to their folder). So no link that the agent puts
+here is followed, in whatever place.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pathlib import Path
 from cudamaster.agents import prompts
 from cudamaster.core import resources
 from cudamaster.core.errors import unwritable
+from cudamaster.core.writing import read_in, write_in
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.text import SIZE_LIMIT, read_region
 from cudamaster.models.protocol import Request
@@ -45,23 +48,23 @@ class Workspace:
         system, user = (message.content for message in request.messages[:2])
         left = desk.total - len(desk.rounds)
         try:
-            (self.path / "bin").mkdir(parents=True, exist_ok=True)
-            program = self.path / "bin" / "cudamaster"
-            program.write_text(_program(), encoding="utf-8")
-            program.chmod(0o755)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._write("bin/cudamaster", _program(), mode=0o755)
             self._write("TASK.md", prompts.render(
                 "agent.folder.md.j2", system=system.rstrip(), user=user, task=request.facts["task"], left=left,
                 rounds=desk.total, minutes=minutes, grace=grace_s, mcp=_speaks_mcp(),
             ))  # fmt: skip
             if _speaks_mcp():
-                server = {"command": str(program), "args": ["mcp"], "env": {REFEREE: address}}
-                # Opened so that other users of the machine cannot read the token.
-                with open(self.path / ".mcp.json", "w", encoding="utf-8", opener=_private) as file:
-                    file.write(json.dumps({"mcpServers": {"cudamaster": server}}, indent=1) + "\n")
+                program = str(self.path / "bin" / "cudamaster")
+                server = {"command": program, "args": ["mcp"], "env": {REFEREE: address}}
+                # Other users of the machine cannot read the token.
+                self._write(
+                    ".mcp.json", json.dumps({"mcpServers": {"cudamaster": server}}, indent=1) + "\n", mode=0o600
+                )
         except OSError as error:
             raise unwritable(self.path, error, "Make room or give access, then use --resume.") from error
         self.show(desk)
-        if not (self.path / KERNEL).exists() and desk.best is not None:
+        if not os.path.lexists(self.path / KERNEL) and desk.best is not None:
             self._write(KERNEL, desk.best.code)
 
     def show(self, desk: Desk) -> None:
@@ -73,17 +76,13 @@ class Workspace:
         self._write("tried.md", prompts.render("_submissions.md.j2", history=[done.outcome for done in desk.rounds]))
         for done, code in zip(desk.rounds, desk.codes, strict=True):
             place = f"tried/{done.outcome.round}.cu"
-            if code and not (self.path / place).exists():
+            if code and not os.path.lexists(self.path / place):
                 self._write(place, code)
 
     def kernel(self) -> str | None:
         """The text of kernel.cu; None if it is none that could be judged."""
-        place = self.path / KERNEL
         try:
-            if not place.is_file():  # a pipe would keep us waiting
-                return None
-            with place.open("rb") as file:
-                raw = file.read(SIZE_LIMIT + 1)
+            raw = read_in(self.path, KERNEL, SIZE_LIMIT + 1)
         except OSError:
             return None
         text = read_region(raw)
@@ -99,19 +98,11 @@ class Workspace:
             resources.TASKS: ":".join(dict.fromkeys(place for place in places if place)),
         }
 
-    def _write(self, name: str, text: str) -> None:
-        """Write a file; the agent may have put anything in its place, which is its own loss."""
+    def _write(self, name: str, text: str, *, mode: int = 0o644) -> None:
+        """Write a file of this folder or of one in it; the agent may have put anything there, which is its own loss."""
         spoilt = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
         with contextlib.suppress(*spoilt):
-            place = self.path / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            staged = place.with_name(f".{place.name}.new")
-            staged.write_text(text, encoding="utf-8")
-            staged.replace(place)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+            write_in(self.path, name, text, mode=mode)
 
 
 def _speaks_mcp() -> bool:

@@ -4,7 +4,8 @@
     verdicts/NUMBER.json  the whole result of a call, with the text of the kernel
     kernels/ID.json       each kernel, written before it is judged
 
-Lines are only added, under a lock, so several servers may share a folder; each reads what the others wrote.
+Lines are only added, under a lock, so several servers may share a folder; each reads what the others wrote. No link in
+the folder is followed: an agent that may write there, and nowhere else, gains no other file by it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from cudamaster.core.errors import BudgetSpent, CudaMasterError, RunFolderError, UsageError, unwritable
 from cudamaster.core.records import RecordError, from_json, to_json
 from cudamaster.core.values import Candidate, Hold
-from cudamaster.core.writing import whole
+from cudamaster.core.writing import read_in, write_in
 
 _FORMAT = 1
 _DISQUALIFIES = ("wrong", "fault", "rejected")  # a busy machine may cause the others
@@ -94,7 +95,7 @@ class Ledger:
     def __init__(self, folder: Path, limits: Limits) -> None:
         """Makes the folder if it is missing. Raises RunFolderError for one of another kind, UsageError or DeviceError
         for one that cannot be written."""
-        self.folder = folder
+        self.folder = folder.resolve()
         self.limits = limits
         self._file = folder / "ledger.jsonl"
         self._state = _State()
@@ -155,21 +156,21 @@ class Ledger:
 
     def keep(self, candidate: Candidate) -> None:
         """Keep a kernel."""
-        path = self.folder / "kernels" / f"{candidate.id}.json"
+        name = f"kernels/{candidate.id}.json"
         with self._lock:
-            if not path.exists():
-                _write(path, to_json(candidate))
+            if not os.path.lexists(self.folder / name):
+                self._write(name, to_json(candidate))
 
     def kernel(self, identifier: str) -> Candidate:
         """A kernel that was kept. Raises UsageError for an unknown one."""
-        path = self.folder / "kernels" / f"{identifier}.json"
         fix = "Take the `kernel` of an earlier result."
-        if not identifier.isalnum() or not path.is_file():
+        text = self._there(f"kernels/{identifier}.json") if identifier.isalnum() else None
+        if text is None:
             raise UsageError(f"No kernel {identifier[:40]!r} was kept.", fix)
         try:
-            return from_json(Candidate, json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, RecordError) as error:
-            raise RunFolderError(f"{path} is damaged: {error}.", fix) from error
+            return from_json(Candidate, json.loads(text))
+        except (ValueError, RecursionError, RecordError) as error:
+            raise RunFolderError(f"The record of kernel {identifier[:40]} is damaged: {error}.", fix) from error
 
     def end(
         self,
@@ -183,17 +184,18 @@ class Ledger:
         """Keep what a call found, the whole result first. `given_back` are evaluations that came to nothing."""
         seconds = time.monotonic() - self._running.pop(number)
         if result is not None:
-            _write(self.folder / "verdicts" / f"{number}.json", {"call": number, "at": _now(), **result})
+            with self._lock:
+                self._write(f"verdicts/{number}.json", {"call": number, "at": _now(), **result})
         line = {"ended": number, "outcome": outcome, "seconds": round(seconds, 3), "given_back": given_back}
         with self._held() as file:
             self._add(file, {**line, "found": [to_json(one) for one in found]})
 
     def verdict(self, number: str) -> str:
         """The whole result of a call, as JSON. Raises UsageError if there is none."""
-        path = self.folder / "verdicts" / f"{number}.json"
-        if not (number.isascii() and number.isdecimal()) or not path.is_file():
+        text = self._there(f"verdicts/{number}.json") if number.isascii() and number.isdecimal() else None
+        if text is None:
             raise UsageError(f"There is no verdict {number[:40]!r}.", "Take the link of an earlier result.")
-        return path.read_text(encoding="utf-8")
+        return text.decode()
 
     def best(self, where: str | None = None, **wanted: str) -> list[Best]:
         """The best kernel of each task, precision, card and place, of those that are `wanted`, by fields of Found.
@@ -222,6 +224,16 @@ class Ledger:
                 top[of] = one
         return list(top.values())
 
+    def _write(self, name: str, value: object) -> None:
+        write_in(self.folder, name, json.dumps(value, indent=1))
+
+    def _there(self, name: str) -> bytes | None:
+        """What a file of the record holds; None if there is none."""
+        try:
+            return read_in(self.folder, name)
+        except OSError:
+            return None
+
     def _spent(self) -> Spent:
         now = time.monotonic()
         running = sum(now - began for began in self._running.values())
@@ -239,7 +251,7 @@ class Ledger:
     def _held(self) -> Iterator[int]:
         """The file, locked, after what others added was read."""
         with self._lock:
-            file = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            file = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 self._read(file)
@@ -282,11 +294,6 @@ class Ledger:
         os.write(file, (b"\n" if cut else b"") + json.dumps(line).encode() + b"\n")
         os.fsync(file)
         self._read(file)
-
-
-def _write(path: Path, value: object) -> None:
-    with whole(path) as staged:
-        staged.write_text(json.dumps(value, indent=1), encoding="utf-8")
 
 
 def _now() -> str:

@@ -216,11 +216,11 @@ class Tools:
     @contextmanager
     def _counted(self, tool: str, card: TaskCard, kernels: Sequence[Candidate], evaluations: int) -> Iterator[_Call]:
         """A call that counts against the budget. What it found is kept however it ends."""
-        for kernel in kernels:
-            self.ledger.keep(kernel)
         call = _Call(self.ledger.begin(tool, card.name, evaluations))
         outcome, back = "failed", evaluations
         try:
+            for kernel in kernels:
+                self.ledger.keep(kernel)
             yield call
             outcome, back = "done", 0
         except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -257,6 +258,40 @@ def test_a_forged_verdict_is_found(tmp_path: Path, act: str) -> None:
     with pytest.raises(RunFolderError, match="by another program while the run was at work"):
         search(path, agent(path, FORGED.format(paths=[str(ROOT)]) + act, grace_s=0.5), 1)
     assert not (path / "summary.json").exists() or "best.cu" in act
+
+
+def test_no_link_of_an_agent_is_followed(tmp_path: Path) -> None:
+    """An agent that is confined to its folder must not write or read elsewhere by the hands of the search."""
+    path, home = tmp_path / "run", tmp_path / "home"
+    home.mkdir()
+    profile, secret = home / "profile", home / "secret.cu"
+    profile.write_text("mine")
+    secret.write_text(secret_text := "int key;\n")
+    body = f"""
+Path("tried").mkdir()
+Path("tried/.1.cu.{os.getpid()}.new").symlink_to({str(profile)!r})
+Path(".best.cu.{os.getpid()}.new").symlink_to({str(profile)!r})
+Path("best.cu").unlink()
+Path("best.cu").symlink_to({str(profile)!r})
+submit(kernel("correct", 1.5, "a"))
+Path("tried").rename("elsewhere")
+Path("tried").symlink_to({str(home)!r})
+Path(".mcp.json").unlink(missing_ok=True)
+Path(".mcp.json").symlink_to({str(profile)!r})
+Path("bin/cudamaster").unlink()
+Path("bin").rmdir()
+Path("bin").symlink_to({str(home)!r})
+submit(kernel("correct", 2, "b"))
+Path("kernel.cu").unlink()
+Path("kernel.cu").symlink_to({str(secret)!r})
+"""
+    first = search(path, agent(path, body), 3)
+    assert [score for _, _, score in told(first)] == [1.5, 2.0]
+    folder = path / "agent"
+    assert (folder / "best.cu").read_text() == (path / "best.cu").read_text()
+    assert (folder / "elsewhere" / "1.cu").read_text().startswith("// correct 1.5 a")
+    assert not any(secret_text in kept.read_text() for kept in path.glob("candidates/*"))
+    assert (profile.read_text(), sorted(home.iterdir())) == ("mine", [profile, secret])
 
 
 def test_an_agent_that_fails_or_does_nothing_is_an_error_and_can_go_on(tmp_path: Path) -> None:
