@@ -29,13 +29,17 @@ PROJECT_FILE, USER_FILE = "cudamaster.toml", "config.toml"
 TASKS = "task-folders"  # `tasks` is the table of a command
 # Settings that are no command's, by the name that they have in a file.
 SETTINGS = ("cache", "cache-limit", "gpu-model", TASKS)
-# A project's file may come with somebody else's code: what it may not say, and the variable that says it instead.
+# A project's file may come with somebody else's code: what it may not say, and the variable or option that says it
+# instead.
 _OF_USER = {
     "cache": ("names a folder in which old files are removed", "CUDAMASTER_CACHE"),
     "cache_limit": ("says which of your files are removed", "CUDAMASTER_CACHE_LIMIT"),
     "base_url": ("is where API keys are sent", "CUDAMASTER_BASE_URL"),
     "python": ("is a program that is run", "CUDAMASTER_PYTHON"),
+    "agent_command": ("is a program that is run", "--agent-command"),
+    "ray": ("names machines whose answers are trusted", "--ray"),
 }
+_AGENT = re.compile(r"\s*command\s*=")  # the same, as an option of the strategy
 
 
 @dataclass(frozen=True)
@@ -156,11 +160,14 @@ def must_be_allowed(file: ConfigFile, key: str, value: object, table: str = "") 
     """Raise UsageError for what a project's file may not say, being perhaps somebody else's."""
     if not file.of_project:
         return
-    why, variable = _OF_USER.get(plain(key), ("", ""))
+    why, instead = _OF_USER.get(plain(key), ("", ""))
+    if plain(key) == "set" and any(_AGENT.match(str(one)) for one in (value if isinstance(value, list) else [value])):
+        why, instead = _OF_USER["agent_command"]
     if plain(key).endswith("model") and isinstance(value, str) and "://" in value:
-        why, variable = "holds an address, where API keys would be sent", f"CUDAMASTER_{plain(key).upper()}"
+        why, instead = "holds an address, where API keys would be sent", f"CUDAMASTER_{plain(key).upper()}"
     if why:
-        fix = f"Put it into your own file, {user_file()}, or set {variable}."
+        give = "give" if instead.startswith("-") else "set"
+        fix = f"Put it into your own file, {user_file()}, or {give} {instead}."
         raise file.refused(key, f"{why}, and a project may not say that.", fix, table)
 
 
