@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from cudamaster.cluster import ray_calls
 from cudamaster.cluster.parcel import packed, unpacked
 from cudamaster.core.errors import DeviceError, UsageError
+from cudamaster.core.values import Precision
 from cudamaster.tasks import cards
 
 
@@ -64,3 +67,17 @@ def test_a_task_is_the_same_after_its_way() -> None:
             assert there.reference() == card.reference()
             assert there.declaration(precision) == card.declaration(precision)
     assert there.folder != card.folder
+
+
+def test_a_reference_takes_its_headers_with_it(tmp_path: Path) -> None:
+    shutil.copytree("examples/axpby", tmp_path / "own")
+    reference = tmp_path / "own" / "reference" / "axpby.h"
+    reference.write_text(f'#include "parts/one.h"\n#include "mskb/expected.h"\n{reference.read_text()}')
+    (reference.parent / "parts").mkdir()
+    (reference.parent / "parts" / "one.h").write_text('#include "../two.h"\n')
+    (reference.parent / "two.h").write_text("#pragma once\n")
+    (reference.parent / "not_included.h").write_text("#pragma once\n")
+    card = cards.load(str(tmp_path / "own" / "tasks" / "axpby.yaml"))
+    assert sorted(packed(card, Precision.FP32).files) == [
+        "fp32/axpby.cu", "reference/axpby.h", "reference/parts/one.h", "reference/two.h",
+    ]  # fmt: skip
