@@ -351,11 +351,13 @@ def test_files_are_read_in_the_folder_alone(tmp_path: Path) -> None:
     (inside / "deep" / "one.cu").write_text("text")
     (tmp_path / "out.cu").write_text("secret")
     (inside / "up").symlink_to(tmp_path)
+    (inside / "link.cu").symlink_to(tmp_path / "out.cu")
     (inside / "keys.env").write_text("secret")
     os.mkfifo(inside / "pipe.cu")
     assert in_folder(inside, "deep/one.cu") == b"text"
     assert in_folder(inside, str(inside / "deep" / "one.cu")) == b"text"
-    for name in ("../out.cu", "up/out.cu", str(tmp_path / "out.cu"), "keys.env", "pipe.cu", "none.cu", ".", "a\0.cu"):
+    outside = ("../out.cu", "up/out.cu", "link.cu", str(tmp_path / "out.cu"))
+    for name in (*outside, "keys.env", "pipe.cu", "none.cu", ".", "a\0.cu"):
         with pytest.raises(UsageError):
             in_folder(inside, name)
 

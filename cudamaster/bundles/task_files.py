@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,12 +9,11 @@ from pathlib import Path
 
 from cudamaster.bundles.archive import hash_of, is_name
 from cudamaster.core import resources
-from cudamaster.core.errors import CardError, CudaMasterError, UsageError, unwritable
+from cudamaster.core.errors import CudaMasterError, UsageError, unwritable
 from cudamaster.core.values import Precision
-from cudamaster.tasks import finding
+from cudamaster.tasks import finding, own_files
 from cudamaster.tasks.cards import TaskCard
 
-_INCLUDED = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _TASK = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -25,24 +23,14 @@ def of(card: TaskCard, precision: Precision) -> Mapping[str, str]:
     A reference in C++ brings the headers that it includes by quotes and that lie in the task's folder; one in Python is
     one file. Raises CardError for a file that cannot be read, UsageError for one with a name that no bundle can hold.
     """
-    found = {str(card.path): _bytes(card_file(card))}
-    paths = [card.baseline_path(precision), *([] if card.truth == "baseline" else [card.reference_path])]
-    while paths:
-        path = Path(os.path.normpath(paths.pop()))
-        inside = str(path.relative_to(card.folder))
-        if inside in found:
-            continue
-        found[inside] = _bytes(path)
-        if path.suffix != ".py":
-            names = (name.decode("utf-8", "replace") for name in _INCLUDED.findall(found[inside]))
-            beside = (Path(os.path.normpath(path.parent / name)) for name in names)
-            paths += [each for each in beside if each.is_relative_to(card.folder) and each.is_file()]
+    card_path = str(card.path)
+    found = {card_path: own_files.text(card, card_path, card_file(card)), **own_files.of(card, precision)}
     if unnamed := next((name for name in found if not is_name(name)), None):
         raise UsageError(
             f"The file {unnamed!r} of {card.name} has a name that a bundle cannot hold.",
             "Rename it: letters, digits, _ . + - and no hidden folder.",
         )
-    return {name: _text(card, name, content) for name, content in sorted(found.items())}
+    return dict(sorted(found.items()))
 
 
 def reference_hash(card: TaskCard) -> str:
@@ -105,17 +93,3 @@ def placed(task: str, files: Mapping[str, str], folder: Path) -> TaskCard:
     if folder.resolve().is_relative_to(resources.root().resolve()):
         raise UsageError(f"{folder} is a folder of this program.", "Set TMPDIR to another folder.")
     return finding.load(str(folder / card_path))
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CardError(f"{path} cannot be read: {error.strerror}.", "Write it, or restore it.") from error
-
-
-def _text(card: TaskCard, name: str, content: bytes) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CardError(f"The file {name} of {card.name} is no text in UTF-8.", "Save it as UTF-8.") from error

@@ -7,8 +7,10 @@ served. Several searches are served at once, in threads: one measures while othe
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
@@ -43,6 +45,7 @@ from cudamaster.devices.protocol import Device
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.workbench.evaluation import Workbench
 
+TEMPORARY = "cudamaster-node-"
 _SOME_BYTES = bytes(1 << 16)
 
 
@@ -63,12 +66,20 @@ class _Served:
 class _OnNode:
     """What each actor of ours can be asked."""
 
+    def __init__(self) -> None:
+        # Ray ends an actor without the clean-up of a Python that exits, so what it leaves has a place of its own.
+        self._temporary: str | None = None
+        with suppress(OSError):  # a full disk is found before each work
+            self._temporary = tempfile.tempdir = tempfile.mkdtemp(prefix=TEMPORARY)
+
     def ping(self) -> None:
         """Answer."""
 
     def end(self) -> None:
-        """End all programs that run here: this process is about to be ended."""
+        """End all programs that run here, and remove their files: this process is about to be ended."""
         process.end_all()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
     def trouble(self) -> str | None:
         """What is wrong with this node itself, whatever it was asked to do; None if nothing is seen."""
@@ -96,6 +107,7 @@ class Keeper(_OnNode):
     """Judges candidates on one device of its node: the GPU that Ray gave to it, or the CPU device."""
 
     def __init__(self, device: str, node: str) -> None:
+        super().__init__()
         self._name = device
         self._node = node
         self._served: dict[str, _Served] = {}

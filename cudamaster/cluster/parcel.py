@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cudamaster.core import resources
 from cudamaster.core.values import Precision, content_hash
-from cudamaster.tasks import reading
+from cudamaster.tasks import own_files, reading
 from cudamaster.tasks.cards import TaskCard
 
 _FOLDER = "tasks-of-others"
@@ -35,11 +35,7 @@ class Parcel:
 
 def packed(card: TaskCard, precision: Precision) -> Parcel:
     """The parcel of a task in one precision. Raises CardError where a file is missing."""
-    files: dict[str, str] = {}
-    if not card.shipped:
-        files[str(card.baseline_path(precision).relative_to(card.folder))] = card.baseline(precision)
-        if text := card.reference():
-            files[str(card.reference_path.relative_to(card.folder))] = text
+    files = {} if card.shipped else own_files.of(card, precision)
     return Parcel(card.model_dump_json(by_alias=True), files)
 
 

@@ -38,6 +38,7 @@ _OF_USER = {
     "agent_command": ("is a program that is run", "--agent-command"),
     "ray": ("is a cluster, whose owner can run programs here", "--ray"),
 }
+_AGENT = re.compile(r"\s*command\s*=")  # the same, as an option of the strategy
 
 
 @dataclass(frozen=True)
@@ -158,12 +159,14 @@ def must_be_allowed(file: ConfigFile, key: str, value: object, table: str = "") 
     """Raise UsageError for what a project's file may not say, being perhaps somebody else's."""
     if not file.of_project:
         return
-    why, variable = _OF_USER.get(plain(key), ("", ""))
+    why, instead = _OF_USER.get(plain(key), ("", ""))
+    if plain(key) == "set" and any(_AGENT.match(str(one)) for one in (value if isinstance(value, list) else [value])):
+        why, instead = _OF_USER["agent_command"]
     if plain(key).endswith("model") and isinstance(value, str) and "://" in value:
-        why, variable = "holds an address, where API keys would be sent", f"CUDAMASTER_{plain(key).upper()}"
+        why, instead = "holds an address, where API keys would be sent", f"CUDAMASTER_{plain(key).upper()}"
     if why:
-        instead = f"give {variable} on the command line" if variable.startswith("-") else f"set {variable}"
-        fix = f"Put it into your own file, {user_file()}, or {instead}."
+        give = f"give {instead} on the command line" if instead.startswith("-") else f"set {instead}"
+        fix = f"Put it into your own file, {user_file()}, or {give}."
         raise file.refused(key, f"{why}, and a project may not say that.", fix, table)
 
 

@@ -82,7 +82,8 @@ def evaluate(
 
     In a program that works for a search, as its outside agent (docs/agents.md), the search judges the kernel: that is
     one of its submissions. Then `calls`, `check_only` and `seed` are refused, and so is another task or precision (by
-    default it is the search's). Raises BudgetSpent when no submission is left.
+    default it is the search's); `to_beat` is the search's own best, whatever is given. Raises BudgetSpent when no
+    submission is left.
     """
     if (referee := client.of_environment()) is not None:
         settled = {"calls": calls, "check_only": check_only or None, "seed": seed}

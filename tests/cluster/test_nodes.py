@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from cudamaster.cli.suite import _search_by
 from cudamaster.cluster import ray_calls
 from cudamaster.cluster.auditing import ClusterAudit
 from cudamaster.cluster.fleet import Fleet, Station, _each_gpu_once, _of_the_same_program
-from cudamaster.cluster.keeper import Compiler
+from cudamaster.cluster.keeper import TEMPORARY, Compiler
 from cudamaster.cluster.parcel import packed
 from cudamaster.cluster.remote_builder import RemoteBuilder, shared_by
 from cudamaster.cluster.workbench import ClusterWorkbench
@@ -229,7 +230,7 @@ def verdicts(run: Path) -> dict[str, Verdict]:
 
 def test_ctrl_c_leaves_nothing_running(fleet: Fleet, nodes: Nodes, own: Path, tmp_path: Path) -> None:
     """It ends within seconds, with the line to resume; the actors and what they run end with it."""
-    before = keepers()
+    before, left = keepers(), temporary()
     where = ("--device", "cpu", f"--ray={nodes.address}", "--out", str(tmp_path), "--json")
     task = str(own / "tasks" / "thrice.yaml")
     command = [sys.executable, "-m", "cudamaster", "optimize", task, "-R", "1", "-D", "0", "--seed", "6", *where]
@@ -246,12 +247,18 @@ def test_ctrl_c_leaves_nothing_running(fleet: Fleet, nodes: Nodes, own: Path, tm
     assert "--resume" in said
     assert out == "" or json.loads(out)
     wait_for(lambda: keepers() == before)
+    assert temporary() == left
 
 
 def keepers() -> set[str]:
     """The processes of our actors."""
     found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     return {line.split()[0] for line in found.splitlines() if "ray::Keeper" in line}
+
+
+def temporary() -> set[Path]:
+    """The folders of temporary files of our actors."""
+    return set(Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"))
 
 
 def wait_for(there: Callable[[], object], limit_s: float = 240.0) -> None:

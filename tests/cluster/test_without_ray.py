@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from cudamaster.cluster import ray_calls
+from cudamaster.cluster.fleet import Fleet, Station
+from cudamaster.cluster.messages import Description, Message
 from cudamaster.cluster.parcel import packed, unpacked
+from cudamaster.cluster.retrying import Retrying
 from cudamaster.core.errors import DeviceError, UsageError
+from cudamaster.core.values import Hardware, Precision
 from cudamaster.tasks import cards
 
 
@@ -64,3 +70,58 @@ def test_a_task_is_the_same_after_its_way() -> None:
             assert there.reference() == card.reference()
             assert there.declaration(precision) == card.declaration(precision)
     assert there.folder != card.folder
+
+
+def test_a_reference_takes_its_headers_with_it(tmp_path: Path) -> None:
+    shutil.copytree("examples/axpby", tmp_path / "own")
+    reference = tmp_path / "own" / "reference" / "axpby.h"
+    reference.write_text(f'#include "parts/one.h"\n#include "mskb/expected.h"\n{reference.read_text()}')
+    (reference.parent / "parts").mkdir()
+    (reference.parent / "parts" / "one.h").write_text('#include "../two.h"\n')
+    (reference.parent / "two.h").write_text("#pragma once\n")
+    (reference.parent / "not_included.h").write_text("#pragma once\n")
+    card = cards.load(str(tmp_path / "own" / "tasks" / "axpby.yaml"))
+    assert sorted(packed(card, Precision.FP32).files) == [
+        "fp32/axpby.cu", "reference/axpby.h", "reference/parts/one.h", "reference/two.h",
+    ]  # fmt: skip
+
+
+def station(node: str, gpu: str, **figures: str) -> Station:
+    """A station that is never asked anything."""
+    hardware = Hardware(gpu, figures, emulated=False)
+    about = Description("", "", "cuda", f"GPU-{node}", hardware, "nvcc", emulated=False, cores=4, gpu=None)
+    return Station(None, node, about)
+
+
+def test_work_moves_to_a_gpu_of_the_same_model_alone() -> None:
+    first, other = station("a", "NVIDIA H100", driver="580"), station("b", "NVIDIA H200")
+    same = station("c", "NVIDIA H100", driver="590")
+    same.calls = 9  # the busier one
+    fleet = Fleet("cuda", [first, other, same], [], [])
+    lines: list[str] = []
+    work = Retrying(fleet, "relu (fp32)", first, lines.append)
+    fleet.leave_out(first, "its disk is full")
+    work._move((), "its disk is full")
+    assert work.station is same
+    assert len(lines) == 1
+    assert lines[0].startswith("relu (fp32) continues on c (NVIDIA H100, GPU-c) instead of a (NVIDIA H100, GPU-a), ")
+    assert lines[0].endswith("which is left out: its disk is full. It has driver 590 instead of 580.")
+    fleet.leave_out(same, "its process or its node ended")
+    with pytest.raises(DeviceError, match="No node of the cluster with NVIDIA H100 is left"):
+        fleet.choose(first.kind)
+    assert fleet.choose() is other
+
+
+def test_what_ends_three_nodes_is_not_tried_on_a_fourth(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def messages(_actor: object, _method: str, *_arguments: object) -> list[Message]:
+        tried.append("a node")
+        raise ray_calls.Lost("its process or its node ended")
+
+    monkeypatch.setattr(ray_calls, "messages", messages)
+    fleet = Fleet("cuda", [station(name, "NVIDIA H100") for name in "abcd"], [], [])
+    work = Retrying(fleet, "relu (fp32)", fleet.choose(), lambda _: None)
+    with pytest.raises(DeviceError, match="3 times a node was lost that worked on relu"):
+        work.do(lambda _: None, "work")
+    assert len(tried) == 3

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -78,6 +79,14 @@ def told(result: Result) -> list[tuple[str, Status, float | None]]:
     return [(done.outcome.plan.idea, done.outcome.status, done.outcome.score) for done in result.rounds]
 
 
+class SeededTask(RealTask):
+    """Its verdicts name the seed of their inputs, as real ones do."""
+
+    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
+        """The verdict with a seed."""
+        return replace(super().evaluate(candidate, to_beat=to_beat), seed=77)
+
+
 def is_gone(process: int) -> bool:
     """Whether a process has ended, if it is not a zombie that nobody waits for."""
     try:
@@ -112,7 +121,7 @@ Path("kernel.cu").write_text(kernel("correct", 2.5, "left behind"))
 
 def test_a_session_is_recorded_shown_and_replayed(tmp_path: Path) -> None:
     """What is submitted is judged by the search, once; what it does not judge is refused; a replay starts nothing."""
-    path, bench = tmp_path / "run", RealTask()
+    path, bench = tmp_path / "run", SeededTask()
     result = search(path, agent(path, SESSION), 5, bench)
     assert [(status, score) for _, status, score in told(result)] == [
         (Status.WRONG, None),

@@ -123,6 +123,9 @@ def test_a_copy_joins_no_beam_and_a_spent_kernel_leaves_it() -> None:
     assert len(bench.evaluated) == 3, "a copy is judged once"
     assert len(result.rounds) == 3
     assert result.note == "The planner has no further idea for any kernel that is kept after 3 of 9 rounds."
+    # Also where no two kernels are alike: a and its copy would take both places.
+    script = [*step("a", 1.5), *step("a", 1.5), *step("b", 1.2), *step("c", 1.1)]
+    assert starts(search("beam", script, 4, width=2, alike=2.0)[1]) == ["baseline", "baseline", "a", "baseline"]
 
 
 def test_a_reply_without_a_form_costs_a_beam_the_round() -> None:
