@@ -106,9 +106,8 @@ REFUSED = [
     ('[optimize]\nagent-command = "./ev.sh"', 2, "a program that is run", "--agent-command"),
     ('[suite]\nray = "there:6379"', 2, "a cluster, whose owner can run programs here", "--ray"),
     ('[all]\npython = "./ev.sh"', 2, "a program that is run", "CUDAMASTER_PYTHON"),
-    ('[suite]\nagent-command = "./ev.sh"', 2, "a program that is run", "give --agent-command"),
     ('[all]\nset = ["width=2", "command =./ev.sh"]', 2, "a program that is run", "give --agent-command"),
-    ('[audit]\nray = "h:6379"', 2, "machines whose answers are trusted", "give --ray"),
+    ('[audit]\nray = "h:6379"', 2, "a cluster, whose owner can run programs here", "give --ray"),
     ('[suite]\ncoder-model = "huggingface/http://h:1/"', 2, "holds an address", "CUDAMASTER_CODER_MODEL"),
     ("[optimize", None, "is not TOML", "Mend"),
 ]
