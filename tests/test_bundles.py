@@ -164,13 +164,24 @@ def test_the_same_result_is_the_same_file(made: Made) -> None:
         file.write_text(text)
 
 
-def test_a_reproduction_is_kept_and_can_be_passed_on(made: Made, tmp_path: Path) -> None:
+def test_a_reproduction_is_kept_and_can_be_passed_on(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = run("bundle", made.kept, "--out", tmp_path / "next.zip")
     assert done.exit_code == 0, done.output
     found = cudamaster.read_bundle(tmp_path / "next.zip")
     assert found.claim.reproduces == made.reproduction.claim.bundle
     assert found.verdict == made.reproduction.verdict
     assert found.files == cudamaster.read_bundle(made.bundle).files
+    # By default it does not take the name of the bundle that it reproduces, and no other file's.
+    with monkeypatch.context() as there:
+        there.chdir(tmp_path)
+        assert run("bundle", made.kept).exit_code == 0
+        file = tmp_path / f"{made.kept.stem}.zip"
+        assert run("bundle", made.kept).exit_code == 0
+        file.write_bytes(b"another")
+        refused = run("bundle", made.kept)
+    assert (refused.exit_code, "there already" in refused.output, file.read_bytes()) == (2, True, b"another")
     # Nothing that was measured is overwritten, not even by two that end at the same time.
     first = made.reproduction.keep(tmp_path / "kept.json")
     assert made.reproduction.keep(first) == tmp_path / "kept-2.json"

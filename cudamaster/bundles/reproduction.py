@@ -55,7 +55,7 @@ class Reproduction:
     """A claim that was put to the test.
 
     `said` is the result in a sentence. `ratio` is the interval of P here over P claimed, None if it cannot be told.
-    `differs` lists what was otherwise than at the claim, and `measured` what was measured that bears on a difference.
+    `differs` lists what differs from the claim, and `measured` what was measured that bears on a difference.
     `notes` are about the bundle itself. `paper` is the paper's own protocol, for a claim made with another harness.
     """
 

@@ -22,7 +22,7 @@ import click
 
 from cudamaster.cli import completing, options, version
 from cudamaster.cli.output import print_error, report_error, show_builds
-from cudamaster.core.errors import CudaMasterError, DeviceError
+from cudamaster.core.errors import CudaMasterError, DeviceError, nearest
 
 _EPILOG = """\b
 Exit codes:
@@ -78,6 +78,9 @@ class _Group(options.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is named, whose defaults are those of configuration files."""
+        if args and not args[0].startswith("-") and args[0] not in _MODULES and not ctx.resilient_parsing:
+            fix = nearest(args[0], _MODULES, "`cudamaster --help` lists them.")
+            ctx.fail(f"No such command '{args[0]}'. {fix}")
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None and not ctx.resilient_parsing:
             from cudamaster.cli import configured

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
 from pathlib import Path
 
 import click
@@ -82,6 +83,9 @@ def mcp(
     tools = Tools(Catalog(of), device, place, ledger)
     parts.report = None  # how far a first build is goes to the client that waits for it
     if not http:
+        if sys.stdin.isatty():
+            said = "An agent starts this command itself, and speaks to it here (docs/agents.md). Ctrl-C ends it."
+            click.echo(said, err=True)
         server.serve_stdio(tools)
         return
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)

@@ -85,13 +85,14 @@ class Group(click.Group):
 def fleet_at(address: str | None, device: str) -> Fleet | None:
     """The cluster's nodes for our work, until the command ends; None without an address of a cluster.
 
-    Says which nodes are left out. Raises UsageError and DeviceError.
+    Says which cluster it is, what it has and which nodes are left out. Raises UsageError and DeviceError.
     """
     if address is None:
         return None
     from cudamaster.cluster.fleet import connect
 
     fleet = click.get_current_context().with_resource(connect(address, device))
+    click.echo(f"Cluster at {fleet.place}, {fleet.described}", err=True)
     for note in fleet.notes:
         click.echo(f"Note: {note}", err=True)
     return fleet

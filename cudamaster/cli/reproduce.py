@@ -243,7 +243,7 @@ def _print(out: Console, found: Reproduction, file: Path) -> None:
     for sentence in found.measured:
         out.print(sentence)
     if found.differs:
-        out.print("Otherwise than at the claim:")
+        out.print("Compared with the claim:")
         for each in found.differs:
             out.print(f"  {each}")
     for note in (*found.notes, *found.verdict.notes):

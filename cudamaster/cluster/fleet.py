@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,10 +58,11 @@ class Fleet:
     """The keepers of one command on a cluster. Used as a context, which ends all of them."""
 
     def __init__(
-        self, device: str, stations: Sequence[Station], compilers: Sequence[Any], notes: Sequence[str]
+        self, device: str, stations: Sequence[Station], compilers: Sequence[Any], notes: Sequence[str], place: str
     ) -> None:
-        """`notes` say which nodes are left out from the beginning, and why."""
+        """`notes` say which nodes are left out from the beginning, and why; `place` is where the head listens."""
         self.device = device
+        self.place = place
         self.stations = tuple(stations)
         self.notes = tuple(notes)
         self._compilers = tuple(compilers)
@@ -72,6 +74,14 @@ class Fleet:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    @property
+    def described(self) -> str:
+        """For people: how many of what measure, on how many nodes, and how many others compile."""
+        kinds = Counter("CPU device" if one.is_.emulated else one.is_.hardware.name for one in self.stations)
+        measuring = ", ".join(f"{number} x {kind}" for kind, number in kinds.items())
+        nodes = len({one.node for one in self.stations})
+        return f"measuring: {measuring} on {nodes} node{'s' * (nodes > 1)}; compiling alone: {len(self._compilers)}"
 
     @property
     def emulated(self) -> bool:
@@ -201,7 +211,7 @@ def _begun(device: str) -> Fleet:
             notes.append(f"{', '.join(other)} cannot compile for {station.node}: other tools.")
         if same:
             ray_calls.answer(ray_calls.asked(station.actor, "use", same))
-    return Fleet(name, stations, [actor for actor, _, _ in built], tuple(dict.fromkeys(notes)))
+    return Fleet(name, stations, [actor for actor, _, _ in built], tuple(dict.fromkeys(notes)), ray_calls.place())
 
 
 def _of_the_same_program(nodes: Sequence[Node], notes: list[str]) -> list[Node]:

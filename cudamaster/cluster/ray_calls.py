@@ -113,6 +113,13 @@ def disconnect() -> None:
         ray.shutdown()
 
 
+def place() -> str:
+    """HOST:PORT of the head of the cluster that was joined."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
 def nodes() -> list[Node]:
     """The nodes that are alive."""
     import ray

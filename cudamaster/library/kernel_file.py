@@ -75,7 +75,8 @@ def _must_be_of(precision: str, region: str, card: TaskCard, name: str) -> None:
     there = [kind for kind, wrapper in wrappers.items() if re.search(rf"\b{wrapper}\s*\(", region)]
     if there and precision not in there:
         raise UsageError(
-            f"{name} is a {there[0]} kernel of {card.name}, not one of {precision}: it has {wrappers[there[0]]}.",
+            f"The kernel {name} is a {there[0]} one of {card.name}, not one of {precision}: it has "
+            f"{wrappers[there[0]]}.",
             f"Add --precision {there[0]}.",
         )
 

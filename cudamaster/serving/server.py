@@ -21,6 +21,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, ResourceLink, TextContent, ToolAnnotations
 from pydantic import AnyHttpUrl, ConfigDict, Field
 
+from cudamaster import __version__
 from cudamaster.core.errors import CudaMasterError, DeviceError
 from cudamaster.library.progress import Progress
 from cudamaster.serving.calls import Calls
@@ -200,6 +201,7 @@ def server(tools: Tools, calls: Calls, *, token: str | None = None) -> MCPServer
     served: MCPServer[Any] = MCPServer(
         "cudamaster",
         title="CUDAMaster",
+        version=__version__,
         instructions=_INSTRUCTIONS,
         tools=made,
         log_level="WARNING",

@@ -159,10 +159,10 @@ class Tools:
                 raise UsageError("with_kernel is for one task.", "Name the task.")
             every = sorted(self.ledger.best(), key=lambda one: (one.found.task, one.found.precision))
             said = {"best": [_shown(one) for one in every[-_MOST_BEST:]], "left": self.ledger.left}
-            return {
-                **said,
-                "next": "Name a task to get its kernel." if every else "Nothing was measured yet: evaluate.",
-            }
+            step = (
+                "Name a task, with with_kernel, to get its kernel." if every else "Nothing was measured yet: evaluate."
+            )
+            return {**said, "next": step}
         bench = self._bench(self.catalog.load(task), precision)
         best = self._best_of(bench)
         said = {"best": [] if best is None else [_shown(best)], "left": self.ledger.left}

@@ -244,6 +244,7 @@ def test_ctrl_c_leaves_nothing_running(fleet: Fleet, nodes: Nodes, own: Path, tm
             process.kill()
     assert process.returncode == 130, said
     assert time.monotonic() - began < 15
+    assert f"Cluster at {nodes.address}, measuring: 3 x CPU device on 3 nodes; compiling alone: 0" in said
     assert "--resume" in said
     assert out == "" or json.loads(out)
     wait_for(lambda: keepers() == before)

@@ -16,6 +16,7 @@ BINARY = str(Path(__file__).parents[1] / "kept" / "program")  # how a program be
 CALIBRATION = resources.profiles() / "nvidia_h200" / "throughputs.csv"
 ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
     "unknown task": (["optimize", "spmv_crs"], 2, "spmv_csr", {}),
+    "unknown command": (["reprodce"], 2, "Did you mean reproduce?", {}),
     "no task": (["optimize"], 2, "tasks", {}),
     "unknown option": (["optimize", "--frobnicate"], 2, "frobnicate", {}),
     "no rounds": (["optimize", "spmv_csr", "-R", "0"], 2, "-R", {}),
