@@ -8,6 +8,7 @@ from typing import Any
 
 from cudamaster.agents.prompts import clip
 from cudamaster.core.errors import one_line
+from cudamaster.core.speed import Change
 from cudamaster.core.values import CaseVerdict, Findings, Status, Verdict
 from cudamaster.judging.failure_log import clearest_first
 from cudamaster.library.faults import Sanitized
@@ -98,6 +99,8 @@ def next_step(verdict: Verdict, *, timed: bool, best: bool) -> str:
         return "It is right. Call evaluate without check_only to time it."
     if verdict.score is None:
         return "It is right, but some sizes have no time here: `without_time` names them. Only a GPU can time it."
+    if best and (verdict.speed is None or verdict.speed.change is not Change.FASTER):
+        return "It has the highest P so far and is kept, but is not surely faster. profile says what bounds it."
     if best:
         return "This is the best so far, and it is kept. profile says what bounds it."
     return "It is right and kept, but not the best so far. profile says what bounds it; compare it with `best`."
