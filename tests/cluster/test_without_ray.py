@@ -97,7 +97,7 @@ def test_work_moves_to_a_gpu_of_the_same_model_alone() -> None:
     first, other = station("a", "NVIDIA H100", driver="580"), station("b", "NVIDIA H200")
     same = station("c", "NVIDIA H100", driver="590")
     same.calls = 9  # the busier one
-    fleet = Fleet("cuda", [first, other, same], [], [])
+    fleet = Fleet("cuda", [first, other, same], [], [], "10.0.0.5:6379")
     lines: list[str] = []
     work = Retrying(fleet, "relu (fp32)", first, lines.append)
     fleet.leave_out(first, "its disk is full")
@@ -120,7 +120,7 @@ def test_what_ends_three_nodes_is_not_tried_on_a_fourth(monkeypatch: pytest.Monk
         raise ray_calls.Lost("its process or its node ended")
 
     monkeypatch.setattr(ray_calls, "messages", messages)
-    fleet = Fleet("cuda", [station(name, "NVIDIA H100") for name in "abcd"], [], [])
+    fleet = Fleet("cuda", [station(name, "NVIDIA H100") for name in "abcd"], [], [], "10.0.0.5:6379")
     work = Retrying(fleet, "relu (fp32)", fleet.choose(), lambda _: None)
     with pytest.raises(DeviceError, match="3 times a node was lost that worked on relu"):
         work.do(lambda _: None, "work")

@@ -146,7 +146,7 @@ def test_the_planner_gets_it_marked_as_such() -> None:
     def rendered(told: Findings) -> str:
         verdict, brief = replace(VERDICT, score=2.0, cases=cases), SimpleNamespace(description="Sum.")
         return render("planner.user.md.j2", brief=brief, code="", command="nvcc", verdict=verdict, findings=told,
-                      history=())  # fmt: skip
+                      history=(), place=None, kind=None)  # fmt: skip
 
     text = rendered(found())
     assert "There is no hardware profile: the driver does not let this user" in text
