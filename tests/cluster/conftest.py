@@ -18,13 +18,18 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 @dataclass
 class Nodes:
-    """The cluster and its nodes: the head in order, one to be killed, and one with its cache on a disk that is full."""
+    """The cluster and its nodes: the head in order, one to be killed, and one with its cache on a disk that is full.
+
+    `temporary` is where their processes make temporary files. It tells them from those of other clusters, which tests
+    that run beside these may have.
+    """
 
     cluster: Any
     head: Any
     doomed: Any
     full: Any
     full_cache: Path
+    temporary: Path
 
     @property
     def address(self) -> str:
@@ -38,15 +43,16 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    small = tmp_path_factory.mktemp("small")
+    small, temporary = tmp_path_factory.mktemp("small"), tmp_path_factory.mktemp("temporary")
+    own = {"TMPDIR": str(temporary)}
     # A disk of its own where this user may have one; elsewhere its cache stops being a folder (`fleet`).
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(small)], capture_output=True, check=False)
     cluster = Cluster()
     try:
-        head = node(cluster, include_dashboard=False)
-        doomed = node(cluster)
-        full = node(cluster, env_vars={"CUDAMASTER_CACHE": str(small / "cache")})
-        yield Nodes(cluster, head, doomed, full, small / "cache")
+        head = node(cluster, include_dashboard=False, env_vars=own)
+        doomed = node(cluster, env_vars=own)
+        full = node(cluster, env_vars={**own, "CUDAMASTER_CACHE": str(small / "cache")})
+        yield Nodes(cluster, head, doomed, full, small / "cache", temporary)
     finally:
         cluster.shutdown()
         subprocess.run(["umount", "-l", str(small)], capture_output=True, check=False)
