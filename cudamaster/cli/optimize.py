@@ -59,8 +59,10 @@ def optimize(
     if resumed is not None and records.source is None:
         must_leave_to_resume("run")
     one = options.given_precision(precision)
-    device = search.device if resumed is None else read_manifest(resumed).settings.device
-    fleet = options.fleet_at(ray, device) if records.replay is None else None
+    fleet = None
+    if ray is not None and records.replay is None:
+        device = search.device if resumed is None else read_manifest(resumed).settings.device
+        fleet = options.fleet_at(ray, device)
     prepared = prepare(task, one, search, models, out, resumed, records, budget, fleet=fleet)
     wanted = prepared.search
     path, settings = wanted.path, wanted.settings

@@ -35,8 +35,11 @@ def commit() -> str | None:
     return done.stdout.strip() or None
 
 
-def program() -> Mapping[str, str]:
-    """The versions of this program and of Python, and the commit where it is known, for what is recorded."""
-    known = commit()
+def program(*, with_commit: bool = True) -> Mapping[str, str]:
+    """The versions of this program and of Python, and the commit where it is known, for what is recorded.
+
+    In a checkout git is asked for the commit.
+    """
+    known = commit() if with_commit else None
     of_commit = {} if known is None else {"commit": known}
     return {"cudamaster": cudamaster.__version__, **of_commit, "python": platform.python_version()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import select
@@ -85,6 +84,8 @@ class Referee:
         return self._read(Verdict, self._asked("POST", json.dumps(to_json(submitted)), look))
 
     def _asked(self, method: str, body: str | None = None, look: Callable[[], None] = lambda: None) -> Any:
+        import http.client  # not before it is needed: a replay does without a network, and every command loads this
+
         connection = http.client.HTTPConnection(self._host, self._port)
         try:
             connection.request(method, "/", body, {"Authorization": f"Bearer {self._token}"})

@@ -13,7 +13,6 @@ from cudamaster.core.values import Precision, Role
 from cudamaster.devices.choose import choose as choose_device
 from cudamaster.models import choose
 from cudamaster.models.protocol import Model
-from cudamaster.outside.agent import OutsideAgent
 from cudamaster.runs import playbooks, replaying
 from cudamaster.runs.budget import Limits
 from cudamaster.runs.record import Replay, RunRecord, Settings, read_record
@@ -116,8 +115,10 @@ def _choice(settings: Settings) -> choose.Choice:
     return choose.Choice(names, settings.base_url, settings.sampling)
 
 
-def _agent(settings: Settings, run: Path, own: Path | None) -> OutsideAgent:
+def _agent(settings: Settings, run: Path, own: Path | None) -> Model:
     """The outside agent of a run, which finds the tasks that this process finds."""
+    from cudamaster.outside.agent import OutsideAgent  # other searches need no HTTP server
+
     tasks = (*([] if own is None else [own]), *resources.task_folders())
     options = settings.options
     return OutsideAgent(str(options["command"]), run, minutes=float(options["minutes"]), tasks=tasks)

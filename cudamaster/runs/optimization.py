@@ -152,10 +152,11 @@ def _migration(folder: RunFolder, result: Result) -> Migration | None:
 
 
 def _manifest(workbench: Workbench, settings: Settings) -> Manifest:
+    measures = settings.replay is None or settings.replay.models_only  # otherwise no program is started, not even git
     return Manifest(
         format=FORMAT,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=program(),
+        versions=program(with_commit=measures),
         task=workbench.card.name,
         precision=workbench.precision,
         card_hash=workbench.card.hash,
