@@ -16,6 +16,7 @@ from pathlib import Path
 from cudamaster.build.building import Builder
 from cudamaster.core import resources
 from cudamaster.core.values import Candidate, Precision
+from cudamaster.devices import cuobjdump
 from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.faults import compute_sanitizer
 from cudamaster.models.playbook import merged, read_step
@@ -37,7 +38,7 @@ def main() -> None:
     capability = f"{options.device_code.removeprefix('sm_')[:-1]}.{options.device_code[-1]}"
     device = CudaDevice(LocalGpu(0, "no GPU", "GPU-none", capability, "none", "81920", "1", "1", "1"))
     print(f"nvcc {device.nvcc}, release {device.toolkit}")
-    print(f"cuobjdump {sass.find_cuobjdump()}\ncompute-sanitizer {compute_sanitizer.find()}", flush=True)
+    print(f"cuobjdump {cuobjdump.find()}\ncompute-sanitizer {compute_sanitizer.find()}", flush=True)
     library = resources.package() / "playbook"
     files = [path for path in sorted(library.glob("*/*/*.cu")) if options.filter in str(path.relative_to(library))]
     with ThreadPoolExecutor(options.jobs) as pool:

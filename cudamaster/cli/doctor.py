@@ -75,13 +75,13 @@ def doctor(self_test: bool, as_json: bool) -> None:
 def examine(*, self_test: bool = False) -> list[Check]:
     """Look for everything. Nothing changes but the cache folder, which is made, and the record of a self-test."""
     from cudamaster.core.errors import DeviceError
+    from cudamaster.devices import cuobjdump
     from cudamaster.devices.cpu import toolchain
     from cudamaster.devices.cuda import INSTALL_NVCC, find_gpu
     from cudamaster.devices.ncu import find_ncu
     from cudamaster.devices.nvcc import find_nvcc
     from cudamaster.devices.toolkit import EXTRA
     from cudamaster.faults import compute_sanitizer
-    from cudamaster.profiling.sass import find_cuobjdump
 
     try:
         compiler: str | None = toolchain.compiler()
@@ -90,7 +90,7 @@ def examine(*, self_test: bool = False) -> list[Check]:
         compiler, no_compiler = None, error.reason
     gpu, nvcc = find_gpu(), find_nvcc()
     tools = [name for name in ("ld", "objcopy") if shutil.which(name) is None]
-    ncu, cuobjdump, sanitizer = find_ncu(), find_cuobjdump(), compute_sanitizer.find()
+    ncu, lister, sanitizer = find_ncu(), cuobjdump.find(), compute_sanitizer.find()
     files, configured = _configuration()
     model = os.environ.get("CUDAMASTER_MODEL") or configured.get("model")
     keys = [key for key in _KEYS if os.environ.get(key)]
@@ -108,7 +108,7 @@ def examine(*, self_test: bool = False) -> list[Check]:
                 f"{INSTALL_NVCC}."),
         Check("ncu", ncu is not None, str(ncu or ""), "hardware profiles",
                 "Install Nsight Compute; without it agents see only what can be told without hardware counters."),
-        Check("cuobjdump", cuobjdump is not None, str(cuobjdump or ""), "instruction mix, where there are no counters",
+        Check("cuobjdump", lister is not None, str(lister or ""), "instruction mix, where there are no counters",
                 f"It comes with the CUDA toolkit, or with `{EXTRA}`."),
         Check("compute-sanitizer", sanitizer is not None, str(sanitizer or ""), "checks of every new best kernel",
                 f"It comes with the CUDA toolkit, or with `{EXTRA}`."),

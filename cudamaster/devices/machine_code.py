@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from cudamaster.core import keys
-from cudamaster.devices import toolkit
+from cudamaster.devices import cuobjdump
 
 OBJECT, INSTRUCTIONS = "object sha256", "instructions sha256"  # in the record of a build
-_LIMIT_S = 30.0
 _FATBIN = b".nv_fatbin"
 # Of what cuobjdump prints: the target, a function's name, an instruction with its encoding. The rest names files.
 _TELLING = re.compile(r"\s*(?:code for sm_|Function : |/\*[0-9a-f]{4,}\*/|/\* 0x[0-9a-f]{16} \*/)")
@@ -34,22 +31,10 @@ def of_instructions(built: Path) -> Mapping[str, str]:
 
     That takes cuobjdump a good part of a second.
     """
-    cuobjdump = toolkit.find("cuobjdump", "CUDAMASTER_CUOBJDUMP")
     try:
-        if cuobjdump is None or _FATBIN not in built.read_bytes():
-            return {}
-        done = subprocess.run(
-            [str(cuobjdump), "-sass", str(built)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-            env=keys.for_tools(),
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        listed = instructions_in(cuobjdump.listing(built)) if _FATBIN in built.read_bytes() else ""
+    except (OSError, cuobjdump.NotListed):
         return {}
-    listed = instructions_in(done.stdout) if done.returncode == 0 else ""
     return {INSTRUCTIONS: hashlib.sha256(listed.encode()).hexdigest()} if listed else {}
 
 

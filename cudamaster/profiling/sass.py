@@ -8,22 +8,13 @@ Utilities"); what is none of them counts as other.
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from cudamaster.core import keys
-from cudamaster.core.tool_logs import without_folders
-from cudamaster.devices import toolkit
-
-NOT_INSTALLED = (
-    f"cuobjdump is not installed; it comes with the CUDA toolkit, or with `{toolkit.EXTRA}`. Put it on the PATH, "
-    "or set CUDAMASTER_CUOBJDUMP"
-)
-_LIMIT_S = 60.0
+from cudamaster.devices import cuobjdump
 
 
 class InstructionClass(StrEnum):
@@ -124,36 +115,12 @@ class InstructionMix:
         return sum(self.counts.values())
 
 
-def find_cuobjdump() -> Path | None:
-    """cuobjdump of $CUDAMASTER_CUOBJDUMP, the PATH, a toolkit or NVIDIA's package; None when there is none."""
-    return toolkit.find("cuobjdump", "CUDAMASTER_CUOBJDUMP")
-
-
 def disassembled(program: Path) -> tuple[InstructionMix, ...] | NoMix:
     """The kernels of an object file or executable."""
-    cuobjdump = find_cuobjdump()
-    if cuobjdump is None:
-        return NoMix(NOT_INSTALLED)
-    command = [str(cuobjdump), "-sass", str(program)]
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-            env=keys.for_tools(),
-        )
-    except subprocess.TimeoutExpired:
-        return NoMix(f"cuobjdump was stopped after {_LIMIT_S:g} s")
-    except OSError as error:
-        return NoMix(f"cuobjdump cannot be started: {error.strerror}")
-    # nvdisasm missing is an error too: what was printed before it is a part.
-    if done.returncode != 0:
-        said = without_folders(done.stderr).strip().splitlines() or [f": exit code {done.returncode}"]
-        return NoMix(f"cuobjdump failed: {said[-1].partition(':')[2].strip()}")
-    return parse(done.stdout)
+        return parse(cuobjdump.listing(program))
+    except cuobjdump.NotListed as error:
+        return NoMix(str(error))
 
 
 def parse(text: str) -> tuple[InstructionMix, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cudamaster.devices import cuobjdump
 from cudamaster.devices.cuda import find_nvcc
 from cudamaster.profiling import sass
 from cudamaster.profiling.sass import InstructionClass, InstructionMix, NoMix, class_of, parse
@@ -83,7 +84,7 @@ def test_no_opcode_is_in_two_classes() -> None:
 
 def test_without_cuobjdump(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No mix, and how to get one."""
-    monkeypatch.setattr(sass, "find_cuobjdump", lambda: None)
+    monkeypatch.setattr(cuobjdump, "find", lambda: None)
     found = sass.disassembled(tmp_path / "run")
     assert isinstance(found, NoMix)
     assert "cudamaster[cuda]" in found.reason
@@ -116,7 +117,7 @@ def test_the_cuobjdump_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.nvcc
-@pytest.mark.skipif(sass.find_cuobjdump() is None, reason="cuobjdump is not installed")
+@pytest.mark.skipif(cuobjdump.find() is None, reason="cuobjdump is not installed")
 def test_what_cuobjdump_says_here(tmp_path: Path) -> None:
     """Of a kernel that keeps an array in local memory, for two architectures."""
     (tmp_path / "k.cu").write_text(

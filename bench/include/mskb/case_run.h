@@ -129,8 +129,9 @@ class CaseRun {
         std::vector<Expected> expected; // per buffer, empty for inputs
     };
 
-    // Bytes that a case takes on the device: its buffers, once more the inputs, if they have structure or the reference is
-    // given them, and four times the outputs that are compared there; on the CPU device also the copies of the workers, of which launches need one.
+    // Bytes that a case takes on the device: its buffers, once more the inputs, if they have structure or the reference
+    // is given them, and four times the outputs that are compared there; on the CPU device also the copies of the
+    // workers, of which launches need one.
     static size_t footprint(const std::vector<BufferSpec>& specs, [[maybe_unused]] bool launches) {
 #ifdef MSKB_CPU_DEVICE
         return (launches ? 2 : 4) * Layout(specs).bytes;
