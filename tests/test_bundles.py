@@ -299,7 +299,7 @@ def test_what_cannot_be_packed(made: Made, tmp_path: Path) -> None:
         cudamaster.bundle(H200.parent)
     with pytest.raises(RunFolderError, match="There is no run"):
         cudamaster.bundle(tmp_path)
-    with pytest.raises(UsageError, match="is not what `cudamaster reproduce` kept"):
+    with pytest.raises(UsageError, match="no JSON file that `cudamaster reproduce` kept"):
         cudamaster.bundle(made.bundle)
     assert cudamaster.bundle(H200, round=1).claim.candidate == FIRST
 

@@ -52,8 +52,8 @@ def read_reproduction(path: Path) -> Reproduction:
         return from_json(Reproduction, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError, RecordError) as error:
         raise UsageError(
-            f"{path} is not what `cudamaster reproduce` kept: {one_line(error, 200)}.",
-            "Give a run folder, or the JSON file of a reproduction.",
+            f"{path} is no run folder, and no JSON file that `cudamaster reproduce` kept: {one_line(error, 200)}.",
+            "Give one of these two.",
         ) from error
 
 

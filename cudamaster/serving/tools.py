@@ -159,15 +159,13 @@ class Tools:
                 raise UsageError("with_kernel is for one task.", "Name the task.")
             every = sorted(self.ledger.best(), key=lambda one: (one.found.task, one.found.precision))
             said = {"best": [_shown(one) for one in every[-_MOST_BEST:]], "left": self.ledger.left}
-            step = (
-                "Name a task, with with_kernel, to get its kernel." if every else "Nothing was measured yet: evaluate."
-            )
-            return {**said, "next": step}
+            none = "No kernel was measured to be right and faster than its baseline yet: evaluate one."
+            return {**said, "next": "Name a task, with with_kernel, to get its kernel." if every else none}
         bench = self._bench(self.catalog.load(task), precision)
         best = self._best_of(bench)
         said = {"best": [] if best is None else [_shown(best)], "left": self.ledger.left}
         if best is None:
-            return {**said, "next": "No kernel of this task is right and timed here yet. read_card, then evaluate."}
+            return {**said, "next": "No kernel of this task is right and faster than the baseline yet. read_card, evaluate."}
         kept = self.ledger.kernel(best.found.kernel)
         if with_kernel:
             said |= {"text": kept.code, "command": kept.command}
