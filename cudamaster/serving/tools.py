@@ -165,7 +165,8 @@ class Tools:
         best = self._best_of(bench)
         said = {"best": [] if best is None else [_shown(best)], "left": self.ledger.left}
         if best is None:
-            return {**said, "next": "No kernel of this task is right and faster than the baseline yet. read_card, evaluate."}
+            none = "No kernel of this task is right and faster than the baseline yet. read_card, then evaluate."
+            return {**said, "next": none}
         kept = self.ledger.kernel(best.found.kernel)
         if with_kernel:
             said |= {"text": kept.code, "command": kept.command}
