@@ -4,8 +4,8 @@ PYTHON ?= python3
 UV := 0.13.9
 VENV := .venv
 BIN := $(VENV)/bin
-# One more than there are cores: many tests wait for a server, a signal or a cluster.
-SIDE_BY_SIDE := -n $(shell expr $$(nproc) + 1) --maxprocesses 16 --dist worksteal
+# Two more than there are cores: many tests wait for a server, a signal or a cluster.
+SIDE_BY_SIDE := -n $(shell expr $$(nproc) + 2) --maxprocesses 16 --dist worksteal
 # C and CUDA to be formatted: all but what runs have recorded.
 SOURCES := '*.cu' '*.h' '*.cpp' ':!results' ':!tests/kept'
 

@@ -7,7 +7,6 @@ tasks are for the command, on a GPU.
 import json
 from collections.abc import Sequence
 from functools import cache
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -174,36 +173,32 @@ def test_the_whole_corpus_on_varied_tasks(
     assert found.as_expected(kind.expect), table.describe(found)
 
 
-def kinds_tried(task: str) -> list[str]:
-    """What is tried on a task: of EVERYWHERE and of PRECISIONS the kind whose turn it is, or the next one there is."""
+def kind_tried(task: str) -> str:
+    """What is tried on a task: of EVERYWHERE and PRECISIONS the kind whose turn it is, or the next one there is."""
     where, turn = subject(task, precision_tried(task), plain=True), cards.names().index(task) // 2
-    tried = []
-    for names in (EVERYWHERE, PRECISIONS[where.precision]):
-        begin = turn % len(names)
-        cheats = (name for name in names[begin:] + names[:begin]
-                  if not isinstance(running.candidate(KINDS[name], where), NoCheat))  # fmt: skip
-        tried += list(islice(cheats, 1))
-    return tried
+    names = [*EVERYWHERE, *PRECISIONS[where.precision]]
+    begin = turn % len(names)
+    return next(name for name in names[begin:] + names[:begin]
+                if not isinstance(running.candidate(KINDS[name], where), NoCheat))  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", cards.names())
 def test_the_same_kinds_on_every_task(task: str) -> None:
     """No task lets these through."""
-    for name in kinds_tried(task):
-        found = outcome(KINDS[name], subject(task, precision_tried(task), plain=True))
-        assert found.result is Result.REFUSED, f"{name}: {table.describe(found)}"
+    name = kind_tried(task)
+    found = outcome(KINDS[name], subject(task, precision_tried(task), plain=True))
+    assert found.result is Result.REFUSED, f"{name}: {table.describe(found)}"
 
 
 @pytest.mark.slow
 def test_every_task_has_its_share_of_the_kinds() -> None:
     """None is left out, and each kind is tried on several tasks, in both precisions where it is about both."""
-    tried = [(name, task, precision_tried(task)) for task in cards.names() for name in kinds_tried(task)]
-    assert {task for _, task, _ in tried} == set(cards.names())
+    tried = [(kind_tried(task), task, precision_tried(task)) for task in cards.names()]
     for name in EVERYWHERE:
         assert {precision for kind, _, precision in tried if kind == name} == set(BENCHMARK_PRECISIONS)
     for name in (*EVERYWHERE, *PRECISIONS[Precision.FP32], *PRECISIONS[Precision.BF16]):
-        assert sum(kind == name for kind, _, _ in tried) >= 4
+        assert sum(kind == name for kind, _, _ in tried) >= 2
 
 
 @pytest.mark.slow(but=["dot_product"])
