@@ -72,6 +72,20 @@ PACKAGES: dict[str, set[str]] = {
         "bundles",
     },
     "serving": {"tasks", "guards", "devices", "judging", "workbench", "agents", "strategies", "library"},
+    "training": {
+        "tasks",
+        "guards",
+        "devices",
+        "workbench",
+        "audit",
+        "cluster",
+        "models",
+        "agents",
+        "strategies",
+        "runs",
+        "suites",
+        "library",
+    },
 }
 # Modules that may import less than their package may; the longest prefix counts.
 NARROWER: dict[str, set[str]] = {

@@ -45,6 +45,7 @@ _MODULES = {
     "new": "new",
     "hgemm": "hgemm",
     "mcp": "mcp",
+    "train": "train",
     "import": "importing",
     "completion": "completion",
     "bundle": "bundle",

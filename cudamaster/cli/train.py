@@ -1,0 +1,12 @@
+"""`cudamaster train`: trains a model on judged kernels, stage by stage."""
+
+from __future__ import annotations
+
+import click
+
+from cudamaster.cli import options
+
+
+@click.group(cls=options.Group)
+def train() -> None:
+    """Train a model that writes kernels: its data, and the stages of the CUDA-L1 and CUDA-L2 papers."""
