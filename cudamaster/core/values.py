@@ -187,6 +187,8 @@ class Modelled:
 
 # Begin the reason why a case has no modelled time, if the candidate alone is not to blame.
 OF_BASELINE, OF_BOTH = "the baseline: ", "both: "
+# Begins a note: the checker of races was too slow to see all of a kernel.
+RACES_UNSEEN = "not checked for races to the end"
 
 
 @dataclass(frozen=True)

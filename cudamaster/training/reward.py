@@ -14,17 +14,18 @@ What the paper leaves open, or has otherwise, is decided here:
   to 1.29 and calls of 10 to 20 µs, all 36 cases are within the limit (at most 0.0045). With the same noise and P = 2,
   four of the six would be discarded, and all of them from P = 3 on. So the rule as the paper has it punishes what
   training is for, unless calls are long or quiet. `relative` holds the variance of the means, each divided by their
-  average, against the same limit: there at most 0.0028, whatever P is. With 10 rounds, as the baselines there have, 9
+  average, against the same limit: there at most 0.0026, whatever P is. With 10 rounds, as the baselines there have, 9
   of 12 cases are discarded, and rightly so.
 - A mean of ratios favours a kernel that is fast in most calls and very slow in some: ten times as long in every fifth
   call costs it 18 % here, and two thirds of its throughput. `core.speed` sees that, so a case counts no more than the
-  upper end of its interval there (`within_interval`; of the 36 cases above it lowers 2).
+  ratio of means where that decides there, and than the upper end of its interval elsewhere (`within_interval`; of the
+  36 cases above it lowers 2).
 
-Nothing is earned twice over, and nothing by accident. A kernel that is to blame gets 0: it is wrong, a fault was found,
-it was rejected, its times are no times, or it hides from the model of a GPU in a case. Where nobody is to blame, there
-is no speedup (None): too noisy, not timed, a counted case that was not run, emulated times. A verdict that was deprived
-of its score, as after a second measurement, has none here either. A sample without a speedup should be left out of its
-group and not be measured until it has one: that would choose the luckiest measurement.
+A kernel that is to blame gets 0: it is wrong, a fault was found, it was rejected, its times are not positive numbers,
+or it alone has no modelled time in a case. Where nobody is to blame, there is no speedup (None): too noisy, not
+timed, a counted case that was not run, emulated times, races that could not be looked for. A verdict that lost its
+score, as after a second measurement, has none here either. A sample without a speedup should be left out of its
+group. It should not be measured until it has one: that would choose the luckiest measurement.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from cudamaster.core.errors import UsageError, one_line
 from cudamaster.core.speed import compare
-from cudamaster.core.values import Candidate, CaseVerdict, Status, Verdict
+from cudamaster.core.values import RACES_UNSEEN, Candidate, CaseVerdict, Status, Verdict
 from cudamaster.guards.lexer import Kind, lex
 from cudamaster.strategies.large_gains import AGREEMENT, JumpRule
 
@@ -91,7 +92,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class CaseSpeedup:
-    """The speedup of one case, and the variance of its buckets' means (0 for a modelled case, which has no rounds)."""
+    """The speedup of one case, and the variance of its buckets' means (not of a sample); 0 for a modelled case."""
 
     label: str
     weight: float
@@ -148,10 +149,10 @@ def hgemm_reward(candidate: Candidate, verdict: Verdict, rule: Rule, cases: Coll
         raise ValueError(f"a verdict on {verdict.candidate} beside the candidate {candidate.id}")
     try:
         counted = _counted(verdict, rule, cases)
-        errors = {case.label: _worst_error(case) for case in verdict.cases if case.sweep}
+        checked = {case.label: case for case in verdict.cases if case.sweep}
+        parts = [case.speedup - rule.deviation_penalty * _worst_error(checked[case.label]) for case in counted]
     except _Without as without:
         return without.measured
-    parts = [case.speedup - rule.deviation_penalty * errors[case.label] for case in counted]
     length = sum(token.kind is not Kind.NEWLINE for token in lex(candidate.code).tokens)
     return Measured(max(0.0, math.fsum(parts) / len(parts) - rule.length_penalty * length), cases=counted)
 
@@ -211,6 +212,8 @@ def _counted(verdict: Verdict, rule: Rule, wanted: Collection[str] | None) -> tu
         raise _Without(0.0, blame)
     if verdict.mark == "emulated":
         raise _Without(None, "its times are emulated")
+    if unseen := next((note for note in verdict.notes if note.startswith(RACES_UNSEEN)), None):
+        raise _Without(None, one_line(unseen))
     if verdict.score is None:
         raise _Without(None, f"it has no score: {one_line(verdict.detail)}")
     timed = [case for case in verdict.cases if case.sweep]
@@ -265,7 +268,8 @@ def _speedup(case: CaseVerdict, verdict: Verdict, rule: Rule) -> CaseSpeedup:
         raise _Without(None, f"case {case.label} is too noisy: {found}")
     speedup = statistics.median(means)
     if rule.within_interval:
-        highest = compare(case.timing.baseline_us, case.timing.candidate_us).interval.high
+        ours = compare(case.timing.baseline_us, case.timing.candidate_us)
+        highest = ours.mean_ratio if ours.speedup == ours.mean_ratio else ours.interval.high
         speedup = speedup if speedup <= highest * (1 + 1e-12) else highest
     return CaseSpeedup(case.label, case.weight, speedup, variance, len(ratios))
 

@@ -103,9 +103,9 @@ class TrickDatabase:
         What few tricks have weighs more than what most have. So a trick of some lines is found in a long kernel.
         """
         its, tricks = shingles.shingles(code), self.tricks
-        if not self._weights:
-            self._weights = shingles.rarity([trick.shingles for trick in tricks])
-        found = [Similar(trick, shingles.similarity(its, trick.shingles, self._weights)) for trick in tricks]
+        weights = self._weights or shingles.rarity([trick.shingles for trick in tricks])
+        self._weights = weights  # until there are more
+        found = [Similar(trick, shingles.similarity(its, trick.shingles, weights)) for trick in tricks]
         best = sorted(found, key=lambda one: (-one.similarity, one.trick.id))[:count]
         return tuple(one for one in best if one.similarity > 0)
 

@@ -1,8 +1,7 @@
 """Looks at every leap in reward before it counts (CUDA-L1, sections 2.4.4 and 3.2).
 
-    leap -- measured again in fresh processes --> confirmed -- the reviewer, shown similar tricks --> counts
-                                                                                                  --> a trick, which
-                                                                                          joins the database
+    leap -- measured again in fresh processes --> confirmed -- shown to the reviewer --> counts
+                                              --> not confirmed, or wrong            --> a trick: the database grows
 
 The second measurement has fresh inputs and fresh sizes, and is made on another GPU of the same model if there is one.
 On a GPU compute-sanitizer looks too, as at every new best of a search. On the CPU device the modelled time is the same
@@ -16,83 +15,32 @@ A policy learns from what passes here, so whatever is in doubt counts for nothin
   policy that was caught at 9 gains nothing with 7.9.
 - A kernel is looked at once. What was found holds when it is sampled again, whatever it measures then.
 
-Looks are kept as lines of JSON: the second measurement when it is there, and the whole when the reviewer has answered.
-A watch that begins with a file of an earlier one goes on where that ended.
+Looks are kept on disk (looks.py): the second measurement when it is there, and the whole when the reviewer has
+answered. A watch that begins with a file of an earlier one goes on where that ended.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
 import threading
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from cudamaster.agents import reviewer
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.reviewer import KnownCase
-from cudamaster.core import records
-from cudamaster.core.errors import RunFolderError, UsageError, one_line, unwritable
-from cudamaster.core.values import Candidate, Precision, Verdict
+from cudamaster.core.errors import UsageError, one_line
+from cudamaster.core.values import Candidate, Verdict
 from cudamaster.guards.lexer import lex
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.frame import brief_of
 from cudamaster.strategies.protocol import Workbench
-from cudamaster.training import reward
+from cudamaster.training import looks, reward
+from cudamaster.training.looks import Look, Outcome, Shown
 from cudamaster.training.reward import Measured, Rule
 from cudamaster.training.tricks import Similar, Trick, TrickDatabase
 
 SHOWN = 3  # cases that a reviewer is shown
-COLUMNS = ("task", "precision", "speedup", "best before", "looked at because", "again", "reviewer", "most similar",
-           "outcome")  # fmt: skip
-
-
-class Outcome(StrEnum):
-    """What a look came to. The list is closed."""
-
-    COUNTS = "counts"
-    TRICK = "a trick"  # says the reviewer
-    WRONG = "wrong"  # says the second judgement
-    NOT_CONFIRMED = "not confirmed"  # by the second measurement
-    NOT_REVIEWED = "not reviewed"  # the reviewer gave no usable answer, or has not answered yet
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A trick that a reviewer was shown, and how similar it is to the kernel."""
-
-    trick: str
-    name: str
-    similarity: float
-
-
-@dataclass(frozen=True)
-class Look:
-    """What was found at a leap.
-
-    `speedup` is that of the first measurement, `again` that of the second (`again_why` if it has none) on the device
-    `unit`. `counts` is the reward: None if there is none, 0 for what is wrong or a trick. `reviewer` is the model's
-    name and `said` its reason, both empty if none was asked.
-    """
-
-    candidate: str
-    task: str
-    precision: Precision
-    speedup: float
-    best: float
-    why: str
-    outcome: Outcome
-    counts: float | None
-    again: float | None
-    again_why: str = ""
-    unit: str = ""
-    reviewer: str = ""
-    said: str = ""
-    case: str = ""
-    shown: tuple[Shown, ...] = ()
 
 
 class Watch:
@@ -108,7 +56,7 @@ class Watch:
         self._model = model
         self._path = path
         self._lock = threading.Lock()
-        self._looks = {look.candidate: look for look in read(path)} if path.exists() else {}
+        self._looks = {look.candidate: look for look in looks.read(path)} if path.exists() else {}
 
     @property
     def looks(self) -> tuple[Look, ...]:
@@ -218,59 +166,8 @@ class Watch:
 
     def _keep(self, look: Look) -> None:
         with self._lock:
-            append(self._path, look)
+            looks.append(self._path, look)
             self._looks[look.candidate] = look
-
-
-def rows(looks: Iterable[Look]) -> list[tuple[str, ...]]:
-    """One row of COLUMNS for each look, for the report of a training run."""
-    return [
-        (
-            look.task,
-            look.precision.value,
-            f"{look.speedup:.2f}",
-            f"{look.best:.2f}",
-            look.why,
-            f"{look.again:.2f}" if look.again is not None else look.again_why,
-            f"{look.reviewer}: {': '.join(part for part in (look.case, look.said) if part)}" if look.reviewer else "",
-            ", ".join(f"{shown.name} ({shown.similarity:.2f})" for shown in look.shown),
-            look.outcome.value,
-        )
-        for look in looks
-    ]
-
-
-def append(path: Path, look: Look) -> None:
-    """Add a look to a file, after what a killed process left of a line is gone. Raises UsageError or DeviceError."""
-    line = (json.dumps(records.to_json(look)) + "\n").encode()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise unwritable(path, error, "Give another file of looks.") from error
-
-
-def read(path: Path) -> tuple[Look, ...]:
-    """The looks of a file, the last of each candidate. A last line that a kill cut short is left out.
-
-    Raises RunFolderError for a file that is no record of looks.
-    """
-    found: dict[str, Look] = {}
-    try:
-        text = path.read_bytes()
-        for line in text[: text.rfind(b"\n") + 1].splitlines():
-            look = records.from_json(Look, json.loads(line))
-            found[look.candidate] = look
-    except (OSError, ValueError) as error:
-        fix = "Remove what is wrong in it, or give another file of looks."
-        raise RunFolderError(f"{path} is no record of looks: {one_line(error)}.", fix) from error
-    return tuple(found.values())
 
 
 def without_comments(code: str) -> str:
@@ -287,7 +184,7 @@ def without_comments(code: str) -> str:
 
 def _known(similar: Similar) -> KnownCase:
     trick = similar.trick
-    return KnownCase(trick.name, trick.what, without_comments(trick.code), trick.refused)
+    return KnownCase(trick.name, trick.what, without_comments(trick.code).strip("\n"), trick.refused)
 
 
 def _refused(look: Look, code: str, model: str) -> Trick:
