@@ -37,9 +37,10 @@ _DECLARING = words(
     declaration parameter_declaration optional_parameter_declaration variadic_parameter_declaration for_range_loop
     function_definition lambda_capture_initializer field_declaration enumerator alias_declaration type_definition
     struct_specifier class_specifier union_specifier enum_specifier namespace_definition type_parameter_declaration
-    optional_type_parameter_declaration concept_definition
+    optional_type_parameter_declaration
     """
 )
+_PARAMETERS = words("type_parameter_declaration optional_type_parameter_declaration")  # whose name is no field
 _NAMES = frozenset({"identifier", "field_identifier", "type_identifier", "namespace_identifier"})
 
 
@@ -54,9 +55,14 @@ class Pair:
 
 def tokens(code: str) -> tuple[str, ...]:
     """The normalised tokens of a kernel."""
-    found = lex(code).tokens
-    own = _own_names(code)
-    return tuple(_normal(token, own) for token in found if token.kind is not Kind.NEWLINE)
+    names, members = _own_names(code)
+    found: list[str] = []
+    for token in lex(code).tokens:
+        # threadIdx.x is no use of a parameter x.
+        own = members if found[-1:] == ["."] or found[-2:] == ["-", ">"] else names
+        if token.kind is not Kind.NEWLINE:
+            found.append(_normal(token, own))
+    return tuple(found)
 
 
 @lru_cache(maxsize=65536)
@@ -111,35 +117,32 @@ def _normal(token: Token, own: frozenset[str]) -> str:
     return "v" if token.kind is Kind.NAME and token.text in own else token.text
 
 
-def _own_names(code: str) -> frozenset[str]:
-    """What a kernel gives a name to, macros among them."""
+def _own_names(code: str) -> tuple[frozenset[str], frozenset[str]]:
+    """What a kernel gives a name to, macros and members among them; and its members alone."""
     parsed = parse(Region(code, tuple(range(1, code.count("\n") + 2)), ()))
-    names = set(_declared(walk(parsed.root)))
+    declared = list(_declared(walk(parsed.root)))
+    names = {name for name, _ in declared}
     for directive in split(lex(code).tokens)[0]:
         if directive.name == "define" and directive.rest:
             names.add(directive.rest[0].text)
             names.update(_parameters(directive.rest))
-    return frozenset(names)
+    return frozenset(names), frozenset(name for name, is_member in declared if is_member)
 
 
-def _declared(nodes: Iterable[Node]) -> Iterator[str]:
+def _declared(nodes: Iterable[Node]) -> Iterator[tuple[str, bool]]:
+    """The names that are declared, and whether as those of members."""
     for node in nodes:
-        if node.type not in _NAMES or node.parent is None:
+        if node.type not in _NAMES:
             continue
         at: Node = node
         around: Node | None = node.parent
         while around is not None and around.type in _DECLARATORS and around.child_by_field_name("value") != at:
             at, around = around, around.parent
-        if (
-            around is not None
-            and around.type in _DECLARING
-            and at
-            in (
-                *around.children_by_field_name("declarator"),
-                *around.children_by_field_name("name"),
-            )
-        ):
-            yield text_of(node)
+        if around is None or around.type not in _DECLARING:
+            continue
+        named = (*around.children_by_field_name("declarator"), *around.children_by_field_name("name"))
+        if at in named or around.type in _PARAMETERS:
+            yield text_of(node), node.type == "field_identifier"
 
 
 def _parameters(rest: Sequence[Token]) -> Iterator[str]:
