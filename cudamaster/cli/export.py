@@ -51,7 +51,7 @@ _MOST = 1000
               help="Tasks to hold out, by category; can be repeated.")  # fmt: skip
 @click.option("--near-copies", type=click.Choice(["leave-out", "refuse"]), default="leave-out", show_default=True,
               help="What to do about kernels that are near copies of held-out ones.")  # fmt: skip
-@click.option("--similarity", type=options.Number(0.1, 1), show_default="0.65",
+@click.option("--similarity", type=options.Number(0.1, 1), show_default="0.7",
               help="From which part of common code on two kernels are near copies.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draws of exemplars.")
 @options.device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -46,7 +47,7 @@ class Standing:
             return "refused"
         if self._refused.get(_code(kernel), set()) - {kernel.gpu}:
             return "right here, refused on another device"
-        if verdict.score is None or verdict.mark == "emulated":
+        if verdict.score is None or not math.isfinite(verdict.score) or verdict.mark == "emulated":
             return "right, without a time"
         skipped = any(case.skipped and case.modelled is None for case in verdict.cases)
         if skipped or not verdict.complete or verdict.lacking:

@@ -194,7 +194,7 @@ class _Reader:
             self.unread.append(error.reason)
         except OSError as error:
             self.unread.append(f"{path} cannot be read: {error.strerror or error}.")
-        except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             self.unread.append(f"{path} makes no sense: {error}.")
 
     def _file(self, path: Path, *, named: bool) -> bool:

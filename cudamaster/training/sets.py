@@ -9,6 +9,7 @@ of a column from the first rows.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -248,7 +249,7 @@ def _trajectory(search: Search) -> Row:
                 "kernel": one.kernel,
                 "idea": one.idea,
                 "status": one.status.value,
-                "score": one.score or 0.0,
+                "score": _finite(one.score or 0.0, 0.0),
             }
             for one in search.tried
         ],
@@ -257,7 +258,7 @@ def _trajectory(search: Search) -> Row:
             "source": about["source"],
             "strategy": search.strategy,
             "models": search.models,
-            "score": float(search.score),
+            "score": _finite(search.score, 0.0),
             "finished": search.finished,
         },
     }
@@ -271,6 +272,11 @@ def _score(kernel: JudgedKernel) -> float:
     """P of a kernel that may be an example."""
     assert kernel.verdict.score is not None
     return kernel.verdict.score
+
+
+def _finite(value: float, otherwise: float) -> float:
+    """A number that JSON has."""
+    return float(value) if math.isfinite(value) else otherwise
 
 
 _OF_GROUP = ("suite", "task", "precision", "category", "card_hash", "gpu", "modelled", "harness")
@@ -292,9 +298,9 @@ def provenance(kernel: JudgedKernel) -> Row:
         "kernel": candidate.id,
         "command": candidate.command,
         "status": verdict.status.value,
-        "score": float(verdict.score or 0.0),
-        "low": speed.interval.low if speed is not None else 0.0,
-        "high": min(speed.interval.high, _UNKNOWN) if speed is not None else _UNKNOWN,
+        "score": _finite(verdict.score or 0.0, 0.0),
+        "low": _finite(speed.interval.low, 0.0) if speed is not None else 0.0,
+        "high": _finite(speed.interval.high, _UNKNOWN) if speed is not None else _UNKNOWN,
         "change": speed.change.value if speed is not None else "",
         "is_baseline": about.is_baseline,
         "idea": about.idea,
