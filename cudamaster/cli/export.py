@@ -27,7 +27,7 @@ _MOST = 1000
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FOLDER",
               help="Folder of the sets: empty, or an earlier export, which is replaced.")  # fmt: skip
-@click.option("--task", "tasks", multiple=True, metavar="GLOB",
+@click.option("--tasks", "tasks", multiple=True, metavar="GLOB",
               help="Take the kernels of these tasks alone; can be repeated.  [default: all]")  # fmt: skip
 @click.option("--precision", type=options.PRECISIONS, default=options.BOTH, show_default="all", help="Element type.")
 @click.option("--form", type=click.Choice(["full", "compact"]), default="full", show_default=True,
@@ -79,8 +79,9 @@ def export(
     """Turn judged kernels into training sets that Hugging Face `datasets` reads, each row with its provenance.
 
     SOURCES are run folders, suites, saved reports, earlier exports, and folders of those. The word `playbook` judges
-    the playbook's kernels now, for all fifty tasks or those of --task, on --device; its verdicts are kept as they come,
-    and the same command goes on after a kill. To judge it on several GPUs, run `cudamaster suite` and export that.
+    the playbook's kernels now, for all fifty tasks or those of --tasks, on --device. Its verdicts are kept as they
+    come, and the same command goes on after a kill. To judge it on several GPUs, run `cudamaster suite` and export
+    that.
 
     Nothing that was refused, left out cases or has no measured time is an example to follow. What is in no set is
     counted, with the reason. Exits with 6 if there is no kernel at all.

@@ -57,7 +57,7 @@ def export(collected: Collected, folder: Path, wanted: Wanted, hold_out: HoldOut
     if not collected.kernels:
         raise RunFolderError(
             f"There are no judged kernels. {' '.join(collected.unread)}".rstrip(),
-            "Name runs, suites, saved reports or `playbook`; --task and --precision choose among what they hold.",
+            "Name runs, suites, saved reports or `playbook`; --tasks and --precision choose among what they hold.",
         )
     hold_out = hold_out or HoldOut()
     parts = split(

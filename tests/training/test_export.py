@@ -27,6 +27,7 @@ from cudamaster.runs.record import Settings
 from cudamaster.suites.folder import FORMAT, Entry, State, Suite, SuiteFolder
 from cudamaster.training.collecting import collect, gather, read_kernels
 from cudamaster.training.exporting import Exported, HoldOut, export
+from cudamaster.training.near_copies import THRESHOLD, similarity
 from cudamaster.training.prompts import Form
 from cudamaster.training.searches import read_run
 from cudamaster.training.sets import NAMES, Wanted
@@ -222,6 +223,21 @@ def test_saved_reports_and_kept_results_are_sources(tmp_path: Path) -> None:
     assert done.left_out["judged more than once: one verdict counts"] >= 4
 
 
+def test_no_row_shows_a_near_copy_of_what_is_held_out(tmp_path: Path) -> None:
+    """Checked on the files, text by text: all that a model is shown, and all that it is to write."""
+    found = gather([RESULTS / "report.json"], tasks=["leaky_relu", "elu", "selu", "relu", "sorting"])
+    done = export(found, tmp_path, Wanted(Form.COMPACT), HoldOut(names=("leaky_relu",)))
+    assert done.left_out["near copies of held-out kernels"] >= 4
+    assert done.tasks == ("relu", "selu", "sorting"), "of selu, what is far enough"
+    apart = [one.candidate.code for one in read_kernels(tmp_path / "held-out")]
+    assert len(apart) == 4
+    shown = {row["completion"] for row in rows(tmp_path, "sft")}
+    shown |= {row[side] for row in rows(tmp_path, "preference") for side in ("chosen", "rejected")}
+    shown |= {one["code"] for row in rows(tmp_path, "contrastive") for one in row["exemplars"]}
+    assert len(shown) >= 4
+    assert max(similarity(one, other) for one in shown for other in apart) < THRESHOLD
+
+
 def copied(folder: Path, name: str = "spmv_csr_fp32") -> Path:
     return Path(shutil.copytree(RUN, folder / name))
 
@@ -344,9 +360,9 @@ def test_without_a_kernel_there_is_nothing_to_write(tmp_path: Path) -> None:
     ("words", "said"),
     [
         ((str(RUN / "nothing"), "--out", "x"), "There is no"),
-        ((str(RUN), "--out", "x", "--task", "spmv_cs"), "Did you mean spmv_csr"),
+        ((str(RUN), "--out", "x", "--tasks", "spmv_cs"), "Did you mean spmv_csr"),
         ((str(RUN), "--out", "x", "--at-least", "nan"), "not a number"),
-        (("playbook", "--out", "x", "--task", "rely"), "Did you mean relu"),
+        (("playbook", "--out", "x", "--tasks", "rely"), "Did you mean relu"),
     ],
 )
 def test_what_makes_no_sense_is_said(
