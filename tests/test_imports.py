@@ -83,7 +83,9 @@ PACKAGES: dict[str, set[str]] = {
         "agents",
         "strategies",
         "runs",
+        "bundles",
         "suites",
+        "report",
         "library",
     },
 }

@@ -43,6 +43,7 @@ _MODULES = {
     },
     **{name: name for name in ("vendor", "audit", "limits", "sanitize", "profile", "prompt", "calibrate", "metrics")},
     "new": "new",
+    "export": "export",
     "hgemm": "hgemm",
     "mcp": "mcp",
     "train": "train",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from cudamaster.core import records
-from cudamaster.core.values import Candidate, Verdict
+from cudamaster.core.values import LATER, Candidate, Hardware, Verdict
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,8 @@ class Provenance:
 
     `category` and `card_hash` are those of the task's card. `harness` is the version of the program that judged it, and
     `source` the run folder, or what else it was taken from. `idea` is the title of the plan that it was written for,
-    empty if there was none.
+    empty if there was none. `gpu` is the GPU model of its times (`gpu_of`), also for a kernel that was refused before
+    it had any; `started` is when the run began that judged it (ISO 8601), and `author` the model that wrote it.
     """
 
     suite: str
@@ -25,6 +27,22 @@ class Provenance:
     source: str
     idea: str = ""
     is_baseline: bool = False
+    gpu: str = field(default="", metadata=LATER)
+    started: str = field(default="", metadata=LATER)
+    author: str = field(default="", metadata=LATER)
+
+
+def gpu_of(hardware: Hardware) -> str:
+    """The GPU model whose times a device gives; a modelled one is marked as such, and so is a CPU without a model."""
+    if hardware.modelled is not None:
+        return f"{hardware.modelled.gpu} (modelled)"
+    return f"{hardware.name} (emulated)" if hardware.emulated else hardware.name
+
+
+def harness_of(versions: Mapping[str, str]) -> str:
+    """The version of the program that judged, with its commit where that is known: "0.1.0 (1234567890ab)"."""
+    version, commit = versions.get("cudamaster", "unknown"), versions.get("commit")
+    return f"{version} ({commit})" if commit else version
 
 
 @dataclass(frozen=True)
@@ -42,9 +60,11 @@ class JudgedKernel:
     @property
     def gpu(self) -> str:
         """The GPU whose times these are; a modelled one is marked as such."""
+        if self.provenance.gpu:
+            return self.provenance.gpu
         if self.verdict.modelled is not None:
             return f"{self.verdict.modelled.gpu} (modelled)"
-        return self.verdict.hardware.get("name", "")
+        return self.verdict.hardware.get("device", "")
 
     def to_json(self) -> Any:
         """As a JSON value, whole."""
