@@ -86,7 +86,6 @@ PACKAGES: dict[str, set[str]] = {
         "bundles",
         "suites",
         "report",
-        "library",
     },
 }
 # Modules that may import less than their package may; the longest prefix counts.
@@ -124,7 +123,11 @@ WRITING = {
     "symlink_to",
 }
 # What only one package imports, from an extra: the distribution of that name, and what it serves with.
-EXTRAS: dict[str, tuple[str, set[str]]] = {"serving": ("mcp", {"uvicorn"}), "cluster": ("ray", set())}
+EXTRAS: dict[str, tuple[str, set[str]]] = {
+    "serving": ("mcp", {"uvicorn"}),
+    "cluster": ("ray", set()),
+    "training": ("torch", {"transformers", "trl", "peft", "datasets", "tokenizers"}),
+}
 # Those that a module's name does not tell.
 DISTRIBUTIONS = {"elftools": "pyelftools", "skimage": "scikit-image", "yaml": "pyyaml"}
 # A report's page and figures are files of their own; what reads its data writes nothing.
