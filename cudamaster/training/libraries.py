@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import warnings
 from collections.abc import Sequence
@@ -65,6 +66,7 @@ def be_quiet() -> None:
     """No bars, notes and warnings of the libraries, and nothing is sent anywhere: a line of ours says how far it is."""
     os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
     warnings.filterwarnings("ignore", category=FutureWarning)
+    logging.getLogger("trl").setLevel(logging.ERROR)
     import datasets
     import transformers
 
