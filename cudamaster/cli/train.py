@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import click
 
-from cudamaster.cli import options
+from cudamaster.cli import options, train_corpus
 
 
 @click.group(cls=options.Group)
 def train() -> None:
     """Train a model that writes kernels: its data, and the stages of the CUDA-L1 and CUDA-L2 papers."""
+
+
+train.add_command(train_corpus.corpus)

@@ -1,0 +1,400 @@
+"""What a file declares, item by item: functions, types, constants, macros and includes, and the names that each uses.
+
+The file is read as it stands, before the preprocessor. Where the grammar stumbles over macros or over both branches of
+an `#if`, it is read again without them; the reading with the fewest errors counts. Items are whole lines of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from tree_sitter import Node
+
+from cudamaster.guards.grammar import Parsed, body_of, depth, parse, text_of, walk
+from cudamaster.guards.lexer import Directive, Kind, Token, lex, split
+from cudamaster.guards.preprocess import Region
+from cudamaster.guards.storage import declarators, is_function
+from cudamaster.training.corpus.comments import Comment, comments_of
+
+_DEEPEST = 400  # levels of a syntax tree
+_GROUP_LINES = 60  # an #if around macros and includes alone stays whole up to here,
+_CODE_LINES = 20  # and one around code up to here
+_TYPES = ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "concept_definition")
+_DEVICE_WORD = re.compile(r"[A-Z0-9_]*DEVICE[A-Z0-9_]*")
+_LAUNCHED = re.compile(r"\b(\w+)\s*(?:<[^;{}()]*>)?\s*<<<")
+# A macro in front of a declaration or on a line of its own: CUTLASS_HOST_DEVICE, C10_LAUNCH_BOUNDS_1(512).
+_WORD = r"_{0,2}[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+_{0,2}(?:\([^()\n;]*\))?"
+_MACRO = re.compile(
+    rf"""(?<![\w.#>]){_WORD}(?=\s+[A-Za-z_~])|^[ \t]*{_WORD}[ \t]*(?://[^\n]*)?$|_Pragma\("[^"\n]*"\)""", re.M
+)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\[ \t]*\n)*[^\n]*", re.M)
+
+
+class Is(Enum):
+    """Kinds of items."""
+
+    KERNEL = auto()
+    DEVICE = auto()
+    HOST = auto()
+    TYPE = auto()
+    VALUE = auto()  # a constant or a variable
+    DECLARED = auto()  # a function without its body
+    MACRO = auto()
+    INCLUDE = auto()
+    USING = auto()  # using namespace: what it brings has no name here
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that a file declares, on its lines `first` to `last`, from 1; comments directly above belong to it.
+
+    `scope` are the heads of the namespaces and `extern "C"` blocks around it, from the outside in. `broken` says that
+    the grammar could not read it.
+    """
+
+    kind: Is
+    names: frozenset[str]
+    uses: frozenset[str]
+    first: int
+    last: int
+    scope: tuple[str, ...] = ()
+    on_device: bool = False
+    broken: bool = False
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The items of a file in their order, its comments, and the lines of kernels that were not understood."""
+
+    items: tuple[Item, ...]
+    comments: tuple[Comment, ...]
+    lost: tuple[int, ...]
+
+
+def outline(text: str) -> Outline | None:
+    """The items of a file, or None if it nests too deeply to be read."""
+    tokens = _Tokens(lex(text).tokens)
+    directives, _ = split(tokens.all)
+    parsed = _best_reading(text, directives)
+    if depth(parsed.root) > _DEEPEST:
+        return None
+    declared = _Declared(parsed, tokens, text, _marks_of_macros(directives))
+    comments = comments_of(text)
+    code = list(declared.items())
+    bodies = [range(item.first, item.last + 1) for item in code]
+    outside = [item for item in _of_directives(directives, tokens) if not any(item.first in each for each in bodies)]
+    groups = _groups(directives, tokens)
+    items = [_with_group(item, groups, tokens) for item in (*outside, *code)]
+    in_items = [range(item.first, item.last + 1) for item in items if item.kind is not Is.MACRO]
+    lost = [line for line in declared.kernel_lines() if not any(line in lines for lines in in_items)]
+    items = sorted((_with_comments(item, comments) for item in items), key=lambda item: (item.first, item.last))
+    return Outline(tuple(items), comments, tuple(sorted(set(lost))))
+
+
+class _Tokens:
+    """Tokens of the file as it stands, by line."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self.all = list(tokens)
+        self._lines = [token.line for token in tokens]
+
+    def on(self, first: int, last: int) -> Sequence[Token]:
+        return self.all[bisect_left(self._lines, first) : bisect_right(self._lines, last)]
+
+    def names(self, first: int, last: int) -> frozenset[str]:
+        return frozenset(token.text for token in self.on(first, last) if token.kind is Kind.NAME)
+
+
+def _best_reading(text: str, directives: Sequence[Directive]) -> Parsed:
+    """The reading with the fewest errors: as it is, without macros before declarations, without else-branches."""
+    best: Parsed | None = None
+    fewest = 0
+    other = _without_else(text, directives)
+    readings = {text: None, _without_macros(text): None, other: None, _without_macros(other): None}
+    for reading in readings:
+        parsed = parse(Region(reading, tuple(range(1, reading.count("\n") + 2)), ()))
+        errors = _errors(parsed.root)
+        if best is None or errors < fewest:
+            best, fewest = parsed, errors
+        if fewest == 0:
+            break
+    assert best is not None
+    return best
+
+
+def _errors(root: Node) -> int:
+    if not root.has_error:
+        return 0
+    number, stack = 0, [root]
+    while stack:
+        node = stack.pop()
+        number += node.is_error or node.is_missing
+        stack.extend(child for child in node.children if child.has_error)
+    return number
+
+
+def _without_macros(text: str) -> str:
+    """The text with macros in front of declarations blanked, but in directives, which go on behind a backslash."""
+    directives = [found.span() for found in _DIRECTIVE.finditer(text)]
+    starts = [start for start, _ in directives]
+
+    def blanked(found: re.Match[str]) -> str:
+        at = bisect_right(starts, found.start()) - 1
+        inside = at >= 0 and found.start() < directives[at][1]
+        return found[0] if inside else " " * len(found[0])
+
+    return _MACRO.sub(blanked, text)
+
+
+def _without_else(text: str, directives: Sequence[Directive]) -> str:
+    """The text with empty lines for all branches of each #if but one: the first, or the second of an `#if 0`."""
+    lines = text.split("\n")
+    stack: list[list[int | bool]] = []  # of each #if: the line of its current branch, whether that one is kept
+    drops: list[tuple[int, int]] = []
+    for directive in directives:
+        if directive.name in ("if", "ifdef", "ifndef"):
+            dead = directive.name == "if" and [token.text for token in directive.rest] == ["0"]
+            stack.append([directive.line, not dead])
+        elif directive.name in ("elif", "else", "endif") and stack:
+            begun, kept = stack[-1]
+            if not kept:
+                drops.append((int(begun) + 1, directive.line - 1))
+            if directive.name == "endif":
+                stack.pop()
+            else:
+                stack[-1] = [directive.line, not kept and len(drops) > 0 and drops[-1][0] == int(begun) + 1]
+    for first, last in drops:
+        lines[first - 1 : last] = [""] * max(0, last - first + 1)
+    return "\n".join(lines)
+
+
+def _marks_of_macros(directives: Sequence[Directive]) -> Mapping[str, str]:
+    """Macros of the file that stand for __global__ or __device__."""
+    found = {}
+    for directive in directives:
+        if directive.name == "define" and directive.rest:
+            words = {token.text for token in directive.rest[1:]}
+            if len(words) <= 6 and (mark := next((each for each in ("__global__", "__device__") if each in words), "")):
+                found[directive.rest[0].text] = mark
+    return found
+
+
+def _of_directives(directives: Sequence[Directive], tokens: _Tokens) -> Iterator[Item]:
+    """Macros and includes."""
+    for directive in directives:
+        first, last = directive.line, max((token.line for token in directive.rest), default=directive.line)
+        if directive.name == "include":
+            yield Item(Is.INCLUDE, frozenset(), frozenset(), first, last)
+        elif directive.name == "define" and directive.rest:
+            name = directive.rest[0].text
+            yield Item(Is.MACRO, frozenset({name}), tokens.names(first, last) - {name}, first, last)
+
+
+def _with_group(item: Item, groups: Sequence[tuple[int, int]], tokens: _Tokens) -> Item:
+    """The item with the whole #if that it lies in, if that is short: its branches belong together."""
+    for first, last in groups:
+        if first <= item.first and item.last <= last:
+            return replace(item, first=first, last=last, uses=tokens.names(first, last) - item.names)
+    return item
+
+
+def _groups(directives: Sequence[Directive], tokens: _Tokens) -> list[tuple[int, int]]:
+    """First and last lines of short #if blocks, the outermost first; none that opens a brace and leaves it open."""
+    code = split(tokens.all)[1]
+    code_lines = [token.line for token in code]
+    stack: list[int] = []
+    found = []
+    for directive in directives:
+        if directive.name in ("if", "ifdef", "ifndef"):
+            stack.append(directive.line)
+        elif directive.name == "endif" and stack:
+            first, last = stack.pop(), directive.line
+            inside = [token.text for token in code[bisect_left(code_lines, first) : bisect_right(code_lines, last)]]
+            fits = last - first < (_CODE_LINES if inside else _GROUP_LINES)
+            if fits and inside.count("{") == inside.count("}"):
+                found.append((first, last))
+    return sorted(found, key=lambda group: (group[0], -group[1]))
+
+
+class _Declared:
+    """The items that the syntax tree has."""
+
+    def __init__(self, parsed: Parsed, tokens: _Tokens, text: str, macros: Mapping[str, str]) -> None:
+        self._parsed = parsed
+        self._tokens = tokens
+        self._macros = macros
+        self._launched = {found[1] for found in _LAUNCHED.finditer(text)}
+        self._starts = [token.start for token in parsed.tokens]
+        self._spaces = _spaces(parsed.tokens)
+
+    def items(self) -> Iterator[Item]:
+        """All of them."""
+        yield from self._in(self._parsed.root)
+
+    def kernel_lines(self) -> list[int]:
+        """Lines with the word __global__."""
+        offsets = {offset for offset, name in self._parsed.marks if name == "__global__"}
+        return [token.line for token in self._parsed.tokens if token.start in offsets]
+
+    def _in(self, space: Node) -> Iterator[Item]:
+        for node in space.named_children:
+            body = node.child_by_field_name("body")
+            if node.type in ("namespace_definition", "linkage_specification") and body is not None:
+                if body.type == "declaration_list":
+                    yield from self._in(body)
+                    continue
+                inner = body
+            elif node.type == "ERROR":
+                yield from self._in(node)
+                continue
+            else:
+                inner = node
+            while inner.type == "template_declaration":
+                inner = inner.named_children[-1]
+            if (item := self._item(node, inner)) is not None:
+                yield item
+
+    def _span(self, node: Node) -> tuple[int, int]:
+        """The first token of a node, with the qualifiers before it, and the one behind its last."""
+        return (bisect_left(self._starts, self._parsed.head_start(node)), bisect_left(self._starts, node.end_byte))
+
+    def _lines(self, node: Node) -> tuple[int, int]:
+        """First and last line of a node, with the qualifiers before it."""
+        first, behind = self._span(node)
+        if first == behind:
+            return (self._parsed.line(node),) * 2
+        return self._parsed.tokens[first].line, self._parsed.tokens[behind - 1].line
+
+    def _item(self, outer: Node, node: Node) -> Item | None:
+        first, last = self._lines(outer)
+        at, behind = self._span(outer)
+        spaces = self._spaces[at] if at < behind else None
+        if spaces is None:
+            return None  # what the grammar took for an item lies in a class or a function
+        uses = self._tokens.names(first, last)
+        names, kind = _named(node)
+        if kind is None:
+            return None
+        body = body_of(node) if node.type == "function_definition" else None
+        start = self._parsed.head_start(outer)
+        end = body.start_byte if body is not None else outer.end_byte
+        marks = set(self._parsed.marks_between(start, end))
+        in_head = self._tokens.on(first, last)
+        if body is not None:
+            opens = self._parsed.line(body)
+            in_head = self._tokens.on(first, opens)
+        for token in in_head:
+            marks.add(self._macros.get(token.text, ""))
+            if token.kind is Kind.NAME and _DEVICE_WORD.fullmatch(token.text):
+                marks.add("__device__")
+        on_device = bool(marks & {"__device__", "__constant__", "__managed__"})
+        if kind is Is.HOST:
+            kernel = "__global__" in marks or names & self._launched
+            kind = Is.KERNEL if kernel else Is.DEVICE if on_device else Is.HOST
+        scope, split_up = _scope_of(spaces, first, last)
+        return Item(kind, names, uses - names, first, last, scope, on_device, node.has_error or split_up)
+
+
+@dataclass
+class _Space:
+    """A namespace or `extern "C"` block: its head, and the lines of its braces, the head's among the first."""
+
+    head: str
+    opens: range
+    closes: int = 0
+
+
+def _spaces(tokens: Sequence[Token]) -> list[tuple[_Space, ...] | None]:
+    """Of each token the namespaces and `extern "C"` blocks that it lies in; None inside other braces."""
+    found: list[tuple[_Space, ...] | None] = []
+    stack: list[tuple[_Space, ...] | None] = [()]
+    begun = 0  # of the declaration that a brace belongs to
+    for at, token in enumerate(tokens):
+        if token.text == "}" and token.kind is Kind.PUNCTUATION and len(stack) > 1:
+            ended = stack.pop()
+            if ended:
+                ended[-1].closes = token.line
+        found.append(stack[-1])
+        if token.kind is not Kind.PUNCTUATION or token.text not in "{};":
+            continue
+        if token.text == "{":
+            head, outer = [each.text for each in tokens[begun:at]], stack[-1]
+            opens = "namespace" in head[:2] or head in (["extern", '"C"'], ["extern", '"C++"'])
+            lines = range(tokens[begun].line, token.line + 1)
+            stack.append((*outer, _Space(_joined(head), lines)) if opens and outer is not None else None)
+        begun = at + 1
+    return found
+
+
+def _scope_of(spaces: Sequence[_Space], first: int, last: int) -> tuple[tuple[str, ...], bool]:
+    """The heads of the spaces around an item's lines, and whether the lines cut one in two.
+
+    A space that lies in the lines whole, as in `namespace a { int x; }`, comes with them.
+    """
+    heads = [space.head for space in spaces]
+    for space in reversed(spaces):
+        lines = range(first, last + 1)
+        opened, closed = any(line in lines for line in space.opens), space.closes in lines
+        if opened and closed:
+            heads.pop()
+        elif opened or closed:
+            return tuple(heads), True
+        else:
+            break
+    return tuple(heads), False
+
+
+def _joined(words: Sequence[str]) -> str:
+    return re.sub(r"\s*:\s*:\s*", "::", " ".join(words))
+
+
+def _named(node: Node) -> tuple[frozenset[str], Is | None]:
+    """The names that a node declares, and as what; functions are all of the host until their marks are looked at."""
+    if node.type == "function_definition":
+        found = next(declarators(node), None)
+        if found is None or not is_function(found[1]):
+            return frozenset(), None
+        return frozenset(part for part in re.split(r"\W+", found[0]) if part), Is.HOST
+    if node.type in _TYPES or node.type in ("alias_declaration", "namespace_alias_definition"):
+        name = node.child_by_field_name("name")
+        names = {part for part in re.split(r"\W+", text_of(name))[:1] if part} if name is not None else set()
+        return frozenset(names | _enumerators(node)), Is.TYPE
+    if node.type in ("declaration", "type_definition"):
+        found_all = list(declarators(node))
+        names = {re.split(r"\W+", name.strip())[-1] for name, _ in found_all} - {""}
+        inside = node.child_by_field_name("type")
+        if inside is not None and inside.type in _TYPES and inside.child_by_field_name("body") is not None:
+            more, _ = _named(inside)
+            names |= more
+        if node.type == "type_definition":
+            return frozenset(names), Is.TYPE
+        declared = bool(found_all) and all(is_function(chain) for _, chain in found_all)
+        return frozenset(names), (Is.DECLARED if declared else Is.VALUE) if names else None
+    if node.type == "using_declaration":
+        return frozenset(), Is.USING
+    return frozenset(), None
+
+
+def _enumerators(node: Node) -> set[str]:
+    if node.type != "enum_specifier":
+        return set()
+    return {
+        text_of(name)
+        for each in walk(node)
+        if each.type == "enumerator" and (name := each.child_by_field_name("name")) is not None
+    }
+
+
+def _with_comments(item: Item, comments: Sequence[Comment]) -> Item:
+    """The item with the comments that end on the line above it."""
+    if item.kind in (Is.INCLUDE, Is.USING):
+        return item
+    first = item.first
+    for comment in reversed(comments):
+        if comment.alone and comment.last == first - 1:
+            first = comment.first
+    return replace(item, first=first)
