@@ -448,13 +448,15 @@ def test_a_file_that_is_too_long_is_cut_between_functions() -> None:
     launch = "void all(float* x) {\n" + "".join(f"    k{number}<<<1, 1>>>(x);\n" for number in range(6)) + "}\n"
     text = "__device__ float helper(float x) { return x * x; }\n" + "".join(parts) + launch
     assert len(cut(SourceFile("a.cu", text, ""))[0]) == 1
-    pieces, left = cut(SourceFile("a.cu", text, ""), longest=400)
+    pieces, left = cut(SourceFile("a.cu", text, ""), longest=700)
     assert [piece.names for piece in pieces] == [(f"k{number}",) for number in range(6)]
     assert left == []
     for number, piece in enumerate(pieces):
         assert parts[number].strip() in piece.code
         assert "float helper(float x)" in piece.code
         assert "void all" in piece.code
+        assert piece.code.count("__global__ void k") == 6
+        assert piece.code.count("(float* x);") == 5  # what the launcher needs of the others
     _, left = cut(SourceFile("a.cu", text, ""), longest=100)
     assert {each.why for each in left} == {"longer than 100 characters"}
 

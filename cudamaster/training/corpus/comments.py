@@ -9,7 +9,7 @@ from dataclasses import dataclass
 _PARTS = re.compile(
     r"""
     (?P<comment>//(?:[^\\\n]|\\.)*|/\*.*?(?:\*/|\Z))
-  | (?:u8|u|U|L)?R"(?P<delimiter>[^\s()\\]{0,16})\(.*?\)(?P=delimiter)"
+  | (?:u8|u|U|L)?R"(?P<delimiter>[^\s()\\]{0,16})\(.*?(?:\)(?P=delimiter)"|\Z)
   | "(?:\\.|[^"\\\n])*"
   | (?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'
     """,

@@ -1,7 +1,8 @@
 """Cuts a file into pieces that stand by themselves.
 
 A piece is a kernel with the helpers, types, constants, macros and includes of its file that it needs, and the host
-function that launches it. Kernels that share a launcher are one piece as long as they fit. Device functions that no
+function that launches it. Kernels that share a launcher are one piece as long as they fit; beyond that each is a piece,
+in which the launcher finds the others declared. Device functions that no
 kernel of the file uses, as in headers, are gathered to pieces of their own. No function is cut.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cudamaster.training.corpus.outline import Is, Item, Outline, outline
 from cudamaster.training.corpus.sources import LeftOut, SourceFile
@@ -66,6 +67,7 @@ class _Cutter:
             for name in item.names:
                 self._by_name.setdefault(name, []).append(item)
         self._covered: set[Item] = set()
+        self._heads: dict[Item, str] = {}  # declarations that we make of kernels, and their last line
 
     def kernels(self) -> None:
         """A piece for each group of kernels that share a launcher; for each kernel where the group does not fit."""
@@ -125,7 +127,7 @@ class _Cutter:
 
     def _needed(self, roots: Sequence[Item]) -> list[Item]:
         """The roots and all of the file that they use, also through others, in the file's order."""
-        left = [(root, root.kind is Is.HOST) for root in roots]
+        left = [(root, root.kind in (Is.HOST, Is.TYPE)) for root in roots]
         found = set(left)
         while left:
             item, by_host = left.pop()
@@ -153,6 +155,8 @@ class _Cutter:
     def _add(self, about: Sequence[Item], roots: Sequence[Item]) -> str | None:
         """Make a piece of what the roots need; the reason if that is impossible."""
         needed = self._needed(roots)
+        if others := self._others(needed):
+            needed = [*self._needed([*roots, *others]), *others]
         if any(item.broken for item in needed):
             return _BROKEN
         code, lines = self._composed(needed)
@@ -168,9 +172,27 @@ class _Cutter:
         self.pieces.append(Piece(self._source.path, code, lines, names, functions))
         return None
 
+    def _others(self, needed: Sequence[Item]) -> list[Item]:
+        """Declarations of the kernels that host functions among the needed name and that are not among them."""
+        used = {name for item in needed if item.kind is Is.HOST for name in item.uses}
+        return [
+            self._declaration(item)
+            for item in self._items
+            if item.kind is Is.KERNEL and item.names & used and item not in needed and item.opens
+        ]
+
+    def _declaration(self, kernel: Item) -> Item:
+        """A kernel up to its body."""
+        head = self._lines[kernel.opens - 1].partition("{")[0].rstrip()
+        words = frozenset(re.findall(r"\w+", "\n".join((*self._lines[kernel.first - 1 : kernel.opens - 1], head))))
+        item = replace(kernel, kind=Is.DECLARED, last=kernel.opens, uses=words - kernel.names)
+        self._heads[item] = f"{head};"
+        return item
+
     def _composed(self, items: Sequence[Item]) -> tuple[str, tuple[tuple[int, int], ...]]:
         """The text of items in the file's order, inside their namespaces, and which lines it is of."""
         scope_of = {line: item.scope for item in items for line in range(item.first, item.last + 1)}
+        ends = {item.last: self._heads[item] for item in items if item in self._heads}
         shown = [line for line in sorted(scope_of) if line not in self._hidden]
         rows: list[str] = []
         lines: list[tuple[int, int]] = []
@@ -182,7 +204,7 @@ class _Cutter:
                 scope = scope_of[line]
             elif rows and not follows and not _both_includes(self._lines, lines[-1][1], line):
                 rows.append("")
-            rows.append(self._lines[line - 1].rstrip())
+            rows.append(ends.get(line, self._lines[line - 1].rstrip()))
             lines[-1:] = [(lines[-1][0], line)] if follows else [*lines[-1:], (line, line)]
         rows.extend(_moved(scope, ()))
         code = re.sub(r"\n{3,}", "\n\n", "\n".join(rows)).strip("\n")

@@ -112,4 +112,4 @@ def _shown(left: LeftOut) -> dict[str, Any]:
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     with whole(path) as staged, staged.open("w", encoding="utf-8") as file:
         for each in rows:
-            file.write(json.dumps(each, ensure_ascii=False) + "\n")
+            file.write(json.dumps(each) + "\n")

@@ -24,8 +24,8 @@ _DEEPEST = 400  # levels of a syntax tree
 _GROUP_LINES = 60  # an #if around macros and includes alone stays whole up to here,
 _CODE_LINES = 20  # and one around code up to here
 _TYPES = ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "concept_definition")
-_DEVICE_WORD = re.compile(r"[A-Z0-9_]*DEVICE[A-Z0-9_]*")
-_LAUNCHED = re.compile(r"\b(\w+)\s*(?:<[^;{}()]*>)?\s*<<<")
+_DEVICE_WORD = re.compile(r"_{0,2}(?:[A-Z0-9]+_)*DEVICE(?:_(?:HOST|INLINE|FORCEINLINE|FUNC|FUNCTION|CALLABLE))*")
+_LAUNCHED = re.compile(r"\b(\w+)\s*(?:<[^;{}()]{0,300}>)?\s*<<<")
 # A macro in front of a declaration or on a line of its own: CUTLASS_HOST_DEVICE, C10_LAUNCH_BOUNDS_1(512).
 _WORD = r"_{0,2}[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+_{0,2}(?:\([^()\n;]*\))?"
 _MACRO = re.compile(
@@ -52,8 +52,8 @@ class Is(Enum):
 class Item:
     """Something that a file declares, on its lines `first` to `last`, from 1; comments directly above belong to it.
 
-    `scope` are the heads of the namespaces and `extern "C"` blocks around it, from the outside in. `broken` says that
-    the grammar could not read it.
+    `scope` are the heads of the namespaces and `extern "C"` blocks around it, from the outside in. `opens` is the line
+    with the brace of a function's body. `broken` says that the grammar could not read it.
     """
 
     kind: Is
@@ -63,6 +63,7 @@ class Item:
     last: int
     scope: tuple[str, ...] = ()
     on_device: bool = False
+    opens: int = 0
     broken: bool = False
 
 
@@ -283,11 +284,8 @@ class _Declared:
         start = self._parsed.head_start(outer)
         end = body.start_byte if body is not None else outer.end_byte
         marks = set(self._parsed.marks_between(start, end))
-        in_head = self._tokens.on(first, last)
-        if body is not None:
-            opens = self._parsed.line(body)
-            in_head = self._tokens.on(first, opens)
-        for token in in_head:
+        opens = self._parsed.line(body) if body is not None else 0
+        for token in self._tokens.on(first, opens or last):
             marks.add(self._macros.get(token.text, ""))
             if token.kind is Kind.NAME and _DEVICE_WORD.fullmatch(token.text):
                 marks.add("__device__")
@@ -296,7 +294,8 @@ class _Declared:
             kernel = "__global__" in marks or names & self._launched
             kind = Is.KERNEL if kernel else Is.DEVICE if on_device else Is.HOST
         scope, split_up = _scope_of(spaces, first, last)
-        return Item(kind, names, uses - names, first, last, scope, on_device, node.has_error or split_up)
+        broken = node.has_error or split_up
+        return Item(kind, names, uses - names, first, last, scope, on_device, opens, broken)
 
 
 @dataclass

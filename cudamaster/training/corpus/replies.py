@@ -93,10 +93,14 @@ def _key(identity: str, request: Request) -> str:
 
 def _append(path: Path, line: bytes) -> None:
     place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    before = os.fstat(place).st_size
     try:
         while line:
             line = line[os.write(place, line) :]
         os.fsync(place)
+    except OSError:
+        os.ftruncate(place, before)  # a full disk; half a line would spoil the next one
+        raise
     finally:
         os.close(place)
 

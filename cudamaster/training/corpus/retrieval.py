@@ -103,7 +103,8 @@ def passages(folder: Path) -> list[Passage]:
         text = raw.decode("utf-8", "replace")
         if path.suffix.lower() in (".html", ".htm"):
             text = _text_of(text)
-        found += [Passage(inside.as_posix(), *each) for each in _cut(text)]
+        name = inside.as_posix().encode("utf-8", "backslashreplace").decode()
+        found += [Passage(name, *each) for each in _cut(text)]
     if not found:
         raise UsageError(f"There is no documentation in {folder}.", f"Name a folder with {', '.join(SUFFIXES)} files.")
     return found

@@ -60,7 +60,7 @@ def find(folder: Path, besides: Path | None = None) -> tuple[list[SourceFile], l
     left: list[LeftOut] = []
     first_of: dict[str, str] = {}
     for path in sorted(_files(folder, besides), key=lambda path: (bool(_VENDORED.search(f"{path.parent}/")), path)):
-        name = str(path)
+        name = str(path).encode("utf-8", "backslashreplace").decode()  # a name can be any bytes
         read = _read(folder / path, name)
         if isinstance(read, LeftOut):
             left.append(read)
