@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from cudamaster.core.values import Role
 from cudamaster.models.protocol import AnsweredBy, Reply, Request, Usage
 from cudamaster.runs.budget import Limits
 from cudamaster.training.corpus import folder as corpus_folder
+from cudamaster.training.corpus import near
 from cudamaster.training.corpus.comments import comments_of
 from cudamaster.training.corpus.cutting import cut
 from cudamaster.training.corpus.gathering import gather
@@ -210,7 +212,9 @@ def made(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
     docs = tmp_path_factory.mktemp("docs")
     (docs / "guide.md").write_text(
         "# Warps\n\nShuffles move values between the lanes of a warp, so a scan needs no shared memory for them.\n\n"
-        "# Cooking\n\n" + "Rice is rinsed until the water stays clear, then it rests for half an hour. " * 3 + "\n"
+        f"# How it is done\n\n    {SCAN}\n# Cooking\n\n"
+        + "Rice is rinsed until the water stays clear, then it rests for half an hour. " * 3
+        + "\n"
     )
     with ChatServer(answer) as server:
         done = command(str(sources), "--out", str(out), "--model", "openai/x", "--base-url", server.url, "-j", "3",
@@ -281,6 +285,7 @@ def test_context_is_what_fits_and_never_the_piece_itself(made: Made) -> None:
     found = rows["scan.cu"]["provenance"]["context"]
     assert [each["kind"] for each in found] == ["documentation", "code"]
     assert "Shuffles move values" in rows["scan.cu"]["context"]
+    assert "__shfl_up_sync" not in rows["scan.cu"]["context"]  # the guide shows the kernel itself
     assert "Rice" not in rows["scan.cu"]["context"]
     for path, row in rows.items():
         assert all(each["path"] != path for each in row["provenance"]["context"])
@@ -586,6 +591,20 @@ def test_copies_of_the_benchmark_are_left_out(tmp_path: Path) -> None:
     assert [(each.path, each.note) for each in held.left] == [("copy.cu", "bench/fp32/layer_norm.cu")]
     everything = gather(tmp_path, licences=("any",), hold_out=False)
     assert [entry.piece.path for entry in everything.entries] == ["copy.cu", "median.cu"]
+
+
+def test_few_kernels_of_different_tasks_are_near() -> None:
+    """The figures of docs/corpus.md, by which the threshold was chosen."""
+    files = [path for kind in ("fp32", "bf16") for path in sorted((resources.bench() / kind).glob("*.cu"))]
+    kernels = [
+        (path.stem.removesuffix("_bf16"), near.shape_of(kernel))
+        for path in files
+        for kernel in kernels_of(path.read_text(encoding="utf-8"))
+    ]
+    pairs = [(one, other) for one, other in itertools.combinations(kernels, 2) if one[0] != other[0]]
+    close = sum(near.jaccard(one[1], other[1]) >= near.HELD_OUT for one, other in pairs)
+    page = (resources.root() / "docs" / "corpus.md").read_text(encoding="utf-8")
+    assert f"{close} of the {len(pairs)} pairs of different tasks" in " ".join(page.split())
 
 
 def test_own_sources_can_be_cut_and_are_under_our_licence() -> None:

@@ -49,15 +49,13 @@ def opened(out: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def write(
-    out: Path,
-    rows: Iterable[Mapping[str, Any]],
-    left: Sequence[LeftOut],
-    notice: str,
-    numbers: Mapping[str, Any],
-) -> None:
-    """Write all but the replies; each file is complete or as it was."""
+def write_rows(out: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write the rows; the file is complete or as it was."""
     _write_lines(out / ROWS, rows)
+
+
+def write_about(out: Path, left: Sequence[LeftOut], notice: str, numbers: Mapping[str, Any]) -> None:
+    """Write what is said about the rows."""
     _write_lines(out / LEFT_OUT, (_shown(each) for each in left))
     write_text(out / NOTICE, notice)
     write_text(out / CARD, card(numbers))
@@ -80,6 +78,11 @@ def card(numbers: Mapping[str, Any]) -> str:
         "",
         f"- Instructions: {_who(numbers)}",
         f"- Benchmark: near copies of kernels of MSKernelBench and its playbook are {_tested(numbers)}.",
+        *(
+            [f"- Documentation in contexts is under: {_counted(numbers['documentation_by_licence'])}."]
+            if numbers["documentation_by_licence"]
+            else []
+        ),
         "- Secrets and e-mail addresses in the code were masked. NOTICE has the licence texts.",
         "",
         "| licence | rows |",
@@ -98,6 +101,10 @@ def _who(numbers: Mapping[str, Any]) -> str:
     if not numbers["model"]:
         return "none; no model was asked, and `instruction` is empty."
     return f"written by {numbers['model']}, which also said which pieces are worth learning from."
+
+
+def _counted(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count:,} passages)" for name, count in numbers.items())
 
 
 def _tested(numbers: Mapping[str, Any]) -> str:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import cudamaster
+from cudamaster.agents.describer import Description
 from cudamaster.core.errors import UsageError
 from cudamaster.models.protocol import Model
 from cudamaster.runs.budget import Limits
 from cudamaster.training.corpus import folder as corpus_folder
 from cudamaster.training.corpus import held_out
-from cudamaster.training.corpus.context import PASSAGES, RELATED, Contexts, Found
+from cudamaster.training.corpus.context import PASSAGES, RELATED, Contexts
 from cudamaster.training.corpus.cutting import LONGEST
 from cudamaster.training.corpus.describing import Described, describe_all
 from cudamaster.training.corpus.gathering import Entry, Gathered, gather
 from cudamaster.training.corpus.licences import PERMISSIVE, Licence
 from cudamaster.training.corpus.replies import Replies
-from cudamaster.training.corpus.rows import by_licence, notice, row
+from cudamaster.training.corpus.retrieval import passages
+from cudamaster.training.corpus.rows import notice, row
 from cudamaster.training.corpus.sources import LeftOut
 
 NOT_WORTH, NO_REPLY, NOT_ASKED = "not worth learning from", "no usable reply", "not asked: the budget is spent"
+
+_QUERY = 2_000  # characters of a piece that are looked up where it has no instruction
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ def make(wanted: Wanted, asked: Asked | None, observer: Observer | None = None) 
     reading = observer.reading if observer is not None else _nobody
     if wanted.out.resolve() == wanted.folder.resolve():
         raise UsageError(f"{wanted.out} is the folder with the sources.", "Name another one with --out.")
+    documents = passages(wanted.docs) if wanted.docs is not None and wanted.passages else []
     with corpus_folder.opened(wanted.out):
         gathered = gather(wanted.folder, wanted.out, wanted.licences, wanted.longest, wanted.hold_out,
                           reading)  # fmt: skip
@@ -90,20 +95,46 @@ def make(wanted: Wanted, asked: Asked | None, observer: Observer | None = None) 
         ]
         said = [what.instruction if what is not None else "" for _, what in taken]
         tested = held_out.of_benchmark() if wanted.hold_out else None
-        contexts = Contexts([entry for entry, _ in taken], said, wanted.docs, tested, wanted.passages, wanted.related)
-        rows: list[dict[str, Any]] = []
-        used: dict[str, Licence] = {}
-        for place, (entry, what) in enumerate(taken):
-            found = contexts.of(place, said[place] or " ".join((*entry.piece.names, entry.piece.code[:2000])))
-            rows.append(row(entry, what, found, asked.model.name if asked is not None else ""))
-            used |= _licences(entry, found)
-        numbers = _numbers(wanted, asked, gathered, rows, left, calls)
+        if described.stopped is not None and not described.descriptions:
+            raise described.stopped
+        contexts = Contexts([entry for entry, _ in taken], said, documents, wanted.docs, tested, wanted.passages,
+                            wanted.related)  # fmt: skip
+        tally = _Tally()
+        corpus_folder.write_rows(wanted.out, tally.counted(taken, contexts, asked))
+        numbers = _numbers(wanted, asked, gathered, tally, left, calls)
         if described.stopped is not None:
             numbers["stopped"] = described.stopped.reason
-            if not described.descriptions:
-                raise described.stopped
-        corpus_folder.write(wanted.out, rows, left, notice(used.items()), numbers)
+        corpus_folder.write_about(wanted.out, left, notice(tally.used.items()), numbers)
     return numbers
+
+
+class _Tally:
+    """Makes the rows one by one, and counts them: of all of them together there may be more than memory."""
+
+    def __init__(self) -> None:
+        self.rows = self.characters = 0
+        self.by_licence: Counter[str] = Counter()
+        self.in_context: Counter[str] = Counter()
+        self.used: dict[str, Licence] = {}
+
+    def counted(
+        self, taken: Sequence[tuple[Entry, Description | None]], contexts: Contexts, asked: Asked | None
+    ) -> Iterator[dict[str, Any]]:
+        """The rows of these entries."""
+        for place, (entry, what) in enumerate(taken):
+            query = what.instruction if what is not None else ""
+            found = contexts.of(place, query or " ".join((*entry.piece.names, entry.piece.code[:_QUERY])))
+            made = row(entry, what, found, asked.model.name if asked is not None else "")
+            self.rows += 1
+            self.characters += len(made["text"])
+            self.by_licence[entry.licence.name] += 1
+            for each in found:
+                # A document can have the name of a file.
+                document = each.kind == "documentation"
+                self.used[f"{each.path} (documentation)" if document else each.path] = each.licence
+                self.in_context[each.licence.name] += document
+            self.used[entry.piece.path] = entry.licence
+            yield made
 
 
 def _described(
@@ -143,18 +174,11 @@ def _undescribed(entries: Sequence[Entry], described: Described, asked: bool) ->
     return left
 
 
-def _licences(entry: Entry, found: Sequence[Found]) -> dict[str, Licence]:
-    """The licences of a row's code and context, by paths; those of documentation are named as such."""
-    shown = {f"{each.path} ({each.kind})" if each.kind == "documentation" else each.path: each.licence
-             for each in found}  # fmt: skip
-    return {**shown, entry.piece.path: entry.licence}
-
-
 def _numbers(
     wanted: Wanted,
     asked: Asked | None,
     gathered: Gathered,
-    rows: Sequence[Mapping[str, Any]],
+    tally: _Tally,
     left: Sequence[LeftOut],
     calls: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -165,9 +189,10 @@ def _numbers(
         "out": str(wanted.out),
         "files": gathered.files,
         "pieces": len(gathered.entries),
-        "rows": len(rows),
-        "characters": sum(len(each["text"]) for each in rows),
-        "by_licence": by_licence(rows),
+        "rows": tally.rows,
+        "characters": tally.characters,
+        "by_licence": dict(tally.by_licence.most_common()),
+        "documentation_by_licence": dict(+tally.in_context),
         "left_out": dict(Counter(each.why for each in left).most_common()),
         "licences_left_out": dict(
             Counter(each.note for each in left if each.why == "licence is not allowed").most_common()

@@ -16,10 +16,10 @@ from cudamaster.training.shingles import shingles
 
 # From here on two pieces are copies of each other with names, numbers or a few lines changed.
 COPY = 0.8
-# From here on a kernel shows how a benchmark's kernel is done. Of the baselines' kernels, one pair of 200 of different
-# tasks are as near as that: those of one family, such as two activations.
+# From here on a kernel shows how a benchmark's kernel is done. Of the baselines' kernels, one of 200 pairs of different
+# tasks is as near as that, of one family, such as two activations (docs/corpus.md).
 HELD_OUT = 0.7
-RELATED = 0.5  # from here on a piece gives another one away, so it is no context for it
+GIVEN_AWAY = 0.5  # overlap from which on a text gives a piece away, so it is no context for it
 _BANDS, _ROWS = 24, 4
 _DRAWN = np.random.default_rng(2014)
 _FACTORS = _DRAWN.integers(1, 2**63, _BANDS * _ROWS, dtype=np.uint64) | np.uint64(1)
@@ -37,6 +37,11 @@ def jaccard(one: Shape, other: Shape) -> float:
     """What two shapes have in common, over what either has: 0 to 1."""
     both = len(one & other)
     return both / (len(one) + len(other) - both) if both else 0.0
+
+
+def overlap(one: Shape, other: Shape) -> float:
+    """What two shapes have in common, over the smaller one: 1 if it lies in the other whole."""
+    return len(one & other) / min(len(one), len(other)) if one and other else 0.0
 
 
 class Index:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cudamaster.agents.describer import Description
@@ -126,11 +126,3 @@ def _without_text(name: str) -> str:
     if name == UNKNOWN:
         return "No licence was found.\n"
     return "The files have the name of the licence alone; its text is at https://spdx.org/licenses/.\n"
-
-
-def by_licence(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """How many rows there are of each licence, most first."""
-    counts: dict[str, int] = {}
-    for each in rows:
-        counts[each["licence"]] = counts.get(each["licence"], 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -19,7 +19,9 @@ LARGEST = 1 << 20  # bytes; what people write by hand is smaller
 LONGEST_LINE = 1000  # characters; beyond are tables of numbers and minified code
 _CUDA = re.compile(r"__global__|__device__|__shared__|<<<|\b[A-Z_]*DEVICE(?:_INLINE)?\b")
 _GENERATED = re.compile(
-    r"@generated\b|\bauto(?:matically)?[- ]?generated\b|\bdo not (?:edit|modify)\b|\bgenerated (?:by|from|file)\b", re.I
+    r"@generated\b|\bauto(?:matically)?[- ]?generated\b|\bdo not (?:edit|modify)\b|\bgenerated (?:file|code)\b"
+    r"|\b(?:file|code|header|source) (?:is|was|has been) generated\b",
+    re.I,
 )
 _HEAD_LINES = 40  # in which a generated file says so
 # Folders with other people's code: of two copies theirs is the one to leave out.
