@@ -21,6 +21,7 @@ _SPDX = re.compile(r"SPDX-License-Identifier:[ \t]*([\w.+\-() \t]+)")
 _COPYRIGHT = re.compile(r"^\W*((?:(?:©|\(c\)|copyright)[ \t:]*)+.*\b(?:19|20)\d\d\b.*|copyright (?:©|\(c\)) .+)$", re.I)
 _FILES = re.compile(r"(?:un)?licen[cs]e(?:[-_.].*)?|copying(?:[-_.].*)?|.*[-_.]licen[cs]e(?:\.(?:txt|md))?", re.I)
 _LONGEST = 200_000  # bytes of a licence file
+_MOST_WORDS = 100  # of an expression
 # Phrases of each licence, on text whose blanks, marks and letters are made alike. The first that fits of a row counts,
 # and of several rows all.
 _PHRASES: tuple[tuple[tuple[str, str], ...], ...] = (
@@ -168,6 +169,8 @@ def allowed(name: str, licences: Collection[str]) -> bool:
         return True
     known = {each.lower() for each in licences}
     tokens = re.findall(r"[()]|[^\s()]+", name)
+    if len(tokens) > _MOST_WORDS:
+        return False
     met, rest = _either(tokens, known)
     return met and not rest
 
