@@ -1,7 +1,6 @@
 """What a file declares, item by item: functions, types, constants, macros and includes, and the names that each uses.
 
-The file is read as it stands, before the preprocessor. Where the grammar stumbles over macros or over both branches of
-an `#if`, it is read again without them; the reading with the fewest errors counts. Items are whole lines of the file.
+The file is read as it stands, before the preprocessor (readings.py). Items are whole lines of it.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from enum import Enum, auto
 
 from tree_sitter import Node
 
-from cudamaster.guards.grammar import Parsed, body_of, depth, parse, text_of, walk
+from cudamaster.guards.grammar import Parsed, body_of, depth, text_of, walk
 from cudamaster.guards.lexer import Directive, Kind, Token, lex, split
-from cudamaster.guards.preprocess import Region
 from cudamaster.guards.storage import declarators, is_function
 from cudamaster.training.corpus.comments import Comment, comments_of
+from cudamaster.training.corpus.readings import best_reading
 
 _DEEPEST = 400  # levels of a syntax tree
 _GROUP_LINES = 60  # an #if around macros and includes alone stays whole up to here,
@@ -26,12 +25,6 @@ _CODE_LINES = 20  # and one around code up to here
 _TYPES = ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "concept_definition")
 _DEVICE_WORD = re.compile(r"_{0,2}(?:[A-Z0-9]+_)*DEVICE(?:_(?:HOST|INLINE|FORCEINLINE|FUNC|FUNCTION|CALLABLE))*")
 _LAUNCHED = re.compile(r"\b(\w+)\s*(?:<[^;{}()]{0,300}>)?\s*<<<")
-# A macro in front of a declaration or on a line of its own: CUTLASS_HOST_DEVICE, C10_LAUNCH_BOUNDS_1(512).
-_WORD = r"_{0,2}[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+_{0,2}(?:\([^()\n;]*\))?"
-_MACRO = re.compile(
-    rf"""(?<![\w.#>]){_WORD}(?=\s+[A-Za-z_~])|^[ \t]*{_WORD}[ \t]*(?://[^\n]*)?$|_Pragma\("[^"\n]*"\)""", re.M
-)
-_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\[ \t]*\n)*[^\n]*", re.M)
 
 
 class Is(Enum):
@@ -79,8 +72,8 @@ class Outline:
 def outline(text: str) -> Outline | None:
     """The items of a file, or None if it nests too deeply to be read."""
     tokens = _Tokens(lex(text).tokens)
-    directives, _ = split(tokens.all)
-    parsed = _best_reading(text, directives)
+    directives, words = split(tokens.all)
+    parsed = best_reading(text, directives)
     if depth(parsed.root) > _DEEPEST:
         return None
     declared = _Declared(parsed, tokens, text, _marks_of_macros(directives))
@@ -88,12 +81,14 @@ def outline(text: str) -> Outline | None:
     code = list(declared.items())
     bodies = [range(item.first, item.last + 1) for item in code]
     outside = [item for item in _of_directives(directives, tokens) if not any(item.first in each for each in bodies)]
-    groups = _groups(directives, tokens)
-    items = [_with_group(item, groups, tokens) for item in (*outside, *code)]
+    blocks = _blocks(directives, tokens)
+    items = [_with_block(item, blocks, tokens) for item in (*outside, *code)]
     in_items = [range(item.first, item.last + 1) for item in items if item.kind is not Is.MACRO]
-    lost = [line for line in declared.kernel_lines() if not any(line in lines for lines in in_items)]
+    # Of the whole file: the reading may lack a branch with a kernel in it.
+    lost = {word.line for word in words if word.text == "__global__"}
+    lost = {line for line in lost if not any(line in lines for lines in in_items)}
     items = sorted((_with_comments(item, comments) for item in items), key=lambda item: (item.first, item.last))
-    return Outline(tuple(items), comments, tuple(sorted(set(lost))))
+    return Outline(tuple(items), comments, tuple(sorted(lost)))
 
 
 class _Tokens:
@@ -108,69 +103,6 @@ class _Tokens:
 
     def names(self, first: int, last: int) -> frozenset[str]:
         return frozenset(token.text for token in self.on(first, last) if token.kind is Kind.NAME)
-
-
-def _best_reading(text: str, directives: Sequence[Directive]) -> Parsed:
-    """The reading with the fewest errors: as it is, without macros before declarations, without else-branches."""
-    best: Parsed | None = None
-    fewest = 0
-    other = _without_else(text, directives)
-    readings = {text: None, _without_macros(text): None, other: None, _without_macros(other): None}
-    for reading in readings:
-        parsed = parse(Region(reading, tuple(range(1, reading.count("\n") + 2)), ()))
-        errors = _errors(parsed.root)
-        if best is None or errors < fewest:
-            best, fewest = parsed, errors
-        if fewest == 0:
-            break
-    assert best is not None
-    return best
-
-
-def _errors(root: Node) -> int:
-    if not root.has_error:
-        return 0
-    number, stack = 0, [root]
-    while stack:
-        node = stack.pop()
-        number += node.is_error or node.is_missing
-        stack.extend(child for child in node.children if child.has_error)
-    return number
-
-
-def _without_macros(text: str) -> str:
-    """The text with macros in front of declarations blanked, but in directives, which go on behind a backslash."""
-    directives = [found.span() for found in _DIRECTIVE.finditer(text)]
-    starts = [start for start, _ in directives]
-
-    def blanked(found: re.Match[str]) -> str:
-        at = bisect_right(starts, found.start()) - 1
-        inside = at >= 0 and found.start() < directives[at][1]
-        return found[0] if inside else " " * len(found[0])
-
-    return _MACRO.sub(blanked, text)
-
-
-def _without_else(text: str, directives: Sequence[Directive]) -> str:
-    """The text with empty lines for all branches of each #if but one: the first, or the second of an `#if 0`."""
-    lines = text.split("\n")
-    stack: list[list[int | bool]] = []  # of each #if: the line of its current branch, whether that one is kept
-    drops: list[tuple[int, int]] = []
-    for directive in directives:
-        if directive.name in ("if", "ifdef", "ifndef"):
-            dead = directive.name == "if" and [token.text for token in directive.rest] == ["0"]
-            stack.append([directive.line, not dead])
-        elif directive.name in ("elif", "else", "endif") and stack:
-            begun, kept = stack[-1]
-            if not kept:
-                drops.append((int(begun) + 1, directive.line - 1))
-            if directive.name == "endif":
-                stack.pop()
-            else:
-                stack[-1] = [directive.line, not kept and len(drops) > 0 and drops[-1][0] == int(begun) + 1]
-    for first, last in drops:
-        lines[first - 1 : last] = [""] * max(0, last - first + 1)
-    return "\n".join(lines)
 
 
 def _marks_of_macros(directives: Sequence[Directive]) -> Mapping[str, str]:
@@ -195,16 +127,31 @@ def _of_directives(directives: Sequence[Directive], tokens: _Tokens) -> Iterator
             yield Item(Is.MACRO, frozenset({name}), tokens.names(first, last) - {name}, first, last)
 
 
-def _with_group(item: Item, groups: Sequence[tuple[int, int]], tokens: _Tokens) -> Item:
-    """The item with the whole #if that it lies in, if that is short: its branches belong together."""
-    for first, last in groups:
-        if first <= item.first and item.last <= last:
+@dataclass(frozen=True)
+class _Block:
+    """An #if with all of its branches: its first and last line, and whether it can stand for an item in it."""
+
+    first: int
+    last: int
+    whole: bool
+
+
+def _with_block(item: Item, blocks: Sequence[_Block], tokens: _Tokens) -> Item:
+    """The item with the whole #if that it lies in, if that is short: its branches belong together.
+
+    So it is where a function has a head for each branch, and the branches end before its body does.
+    """
+    for block in blocks:
+        around = block.whole and block.first <= item.first and item.last <= block.last
+        heads = item.first <= block.last < item.last and block.first < item.first
+        if around or heads:
+            first, last = block.first, max(block.last, item.last)
             return replace(item, first=first, last=last, uses=tokens.names(first, last) - item.names)
     return item
 
 
-def _groups(directives: Sequence[Directive], tokens: _Tokens) -> list[tuple[int, int]]:
-    """First and last lines of short #if blocks, the outermost first; none that opens a brace and leaves it open."""
+def _blocks(directives: Sequence[Directive], tokens: _Tokens) -> list[_Block]:
+    """The short #if blocks, the outermost first; whole is one that opens no brace and leaves it open."""
     code = split(tokens.all)[1]
     code_lines = [token.line for token in code]
     stack: list[int] = []
@@ -215,10 +162,9 @@ def _groups(directives: Sequence[Directive], tokens: _Tokens) -> list[tuple[int,
         elif directive.name == "endif" and stack:
             first, last = stack.pop(), directive.line
             inside = [token.text for token in code[bisect_left(code_lines, first) : bisect_right(code_lines, last)]]
-            fits = last - first < (_CODE_LINES if inside else _GROUP_LINES)
-            if fits and inside.count("{") == inside.count("}"):
-                found.append((first, last))
-    return sorted(found, key=lambda group: (group[0], -group[1]))
+            if last - first < (_CODE_LINES if inside else _GROUP_LINES):
+                found.append(_Block(first, last, inside.count("{") == inside.count("}")))
+    return sorted(found, key=lambda block: (block.first, -block.last))
 
 
 class _Declared:
@@ -235,11 +181,6 @@ class _Declared:
     def items(self) -> Iterator[Item]:
         """All of them."""
         yield from self._in(self._parsed.root)
-
-    def kernel_lines(self) -> list[int]:
-        """Lines with the word __global__."""
-        offsets = {offset for offset, name in self._parsed.marks if name == "__global__"}
-        return [token.line for token in self._parsed.tokens if token.start in offsets]
 
     def _in(self, space: Node) -> Iterator[Item]:
         for node in space.named_children:

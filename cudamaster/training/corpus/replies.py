@@ -81,7 +81,7 @@ class Replies:
         with self._lock:
             if self._most_calls is not None and self._begun >= self._most_calls:
                 raise BudgetSpent(
-                    f"The budget of {self._most_calls:,} calls is spent: {len(self._replies):,}.",
+                    f"The budget of {self._most_calls:,} calls is spent: {self._begun:,}.",
                     "The same command goes on with a larger --max-calls.",
                 )
             self._begun += 1
