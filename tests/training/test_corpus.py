@@ -425,6 +425,10 @@ def test_a_folder_with_other_things_is_left_alone(sources: Path, tmp_path: Path)
         make(Wanted(sources, tmp_path), None)
     with pytest.raises(UsageError, match="folder with the sources"):
         make(Wanted(sources, sources), None)
+    with pytest.raises(UsageError, match="There is no folder"):
+        make(Wanted(tmp_path / "nothing", tmp_path / "out"), None)
+    with pytest.raises(UsageError, match="There is no documentation"):
+        make(Wanted(sources, tmp_path / "out", docs=tmp_path), None)
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
 
 

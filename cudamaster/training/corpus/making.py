@@ -23,7 +23,7 @@ from cudamaster.training.corpus.licences import PERMISSIVE, Licence
 from cudamaster.training.corpus.replies import Replies
 from cudamaster.training.corpus.retrieval import passages
 from cudamaster.training.corpus.rows import notice, row
-from cudamaster.training.corpus.sources import LeftOut
+from cudamaster.training.corpus.sources import LeftOut, must_be_there
 
 NOT_WORTH, NO_REPLY, NOT_ASKED = "not worth learning from", "no usable reply", "not asked: the budget is spent"
 
@@ -78,6 +78,7 @@ def make(wanted: Wanted, asked: Asked | None, observer: Observer | None = None) 
     UsageError, RunFolderError, ModelError, and BudgetSpent if nothing at all was described.
     """
     reading = observer.reading if observer is not None else _nobody
+    must_be_there(wanted.folder)
     if wanted.out.resolve() == wanted.folder.resolve():
         raise UsageError(f"{wanted.out} is the folder with the sources.", "Name another one with --out.")
     documents = passages(wanted.docs) if wanted.docs is not None and wanted.passages else []

@@ -56,8 +56,7 @@ def find(folder: Path, besides: Path | None = None) -> tuple[list[SourceFile], l
 
     `besides` is a folder that is not entered: the one written to. Raises UsageError if `folder` is none.
     """
-    if not folder.is_dir():
-        raise UsageError(f"There is no folder {folder}.", "Name a folder with CUDA sources.")
+    must_be_there(folder)
     found: list[SourceFile] = []
     left: list[LeftOut] = []
     first_of: dict[str, str] = {}
@@ -74,6 +73,12 @@ def find(folder: Path, besides: Path | None = None) -> tuple[list[SourceFile], l
         first_of[words] = name
         found.append(read)
     return found, left
+
+
+def must_be_there(folder: Path) -> None:
+    """Raise UsageError for a folder of sources that is none."""
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder}.", "Name a folder with CUDA sources.")
 
 
 def _files(folder: Path, besides: Path | None) -> Iterator[PurePosixPath]:
