@@ -193,6 +193,7 @@ UNKNOWN = [
     changed(GOOD, timing=rounds([])),
     changed(GOOD, skipped="too little memory", status=None, timing=None),
     changed(GOOD, skipped="too little memory", status=None),
+    changed(GOOD, skipped="too little memory"),
     changed(GOOD, status=None),
     changed(GOOD, weight=math.nan),
     changed(GOOD, weight=-0.5),
