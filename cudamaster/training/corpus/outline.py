@@ -18,6 +18,7 @@ from cudamaster.guards.lexer import Directive, Kind, Token, lex, split
 from cudamaster.guards.storage import declarators, is_function
 from cudamaster.training.corpus.comments import Comment, comments_of
 from cudamaster.training.corpus.readings import best_reading
+from cudamaster.training.corpus.spaces import scope_of, spaces_of
 
 _DEEPEST = 400  # levels of a syntax tree
 _GROUP_LINES = 60  # an #if around macros and includes alone stays whole up to here,
@@ -176,7 +177,7 @@ class _Declared:
         self._macros = macros
         self._launched = {found[1] for found in _LAUNCHED.finditer(text)}
         self._starts = [token.start for token in parsed.tokens]
-        self._spaces = _spaces(parsed.tokens)
+        self._spaces = spaces_of(parsed.tokens)
 
     def items(self) -> Iterator[Item]:
         """All of them."""
@@ -234,62 +235,9 @@ class _Declared:
         if kind is Is.HOST:
             kernel = "__global__" in marks or names & self._launched
             kind = Is.KERNEL if kernel else Is.DEVICE if on_device else Is.HOST
-        scope, split_up = _scope_of(spaces, first, last)
+        scope, split_up = scope_of(spaces, first, last)
         broken = node.has_error or split_up
         return Item(kind, names, uses - names, first, last, scope, on_device, opens, broken)
-
-
-@dataclass
-class _Space:
-    """A namespace or `extern "C"` block: its head, and the lines of its braces, the head's among the first."""
-
-    head: str
-    opens: range
-    closes: int = 0
-
-
-def _spaces(tokens: Sequence[Token]) -> list[tuple[_Space, ...] | None]:
-    """Of each token the namespaces and `extern "C"` blocks that it lies in; None inside other braces."""
-    found: list[tuple[_Space, ...] | None] = []
-    stack: list[tuple[_Space, ...] | None] = [()]
-    begun = 0  # of the declaration that a brace belongs to
-    for at, token in enumerate(tokens):
-        if token.text == "}" and token.kind is Kind.PUNCTUATION and len(stack) > 1:
-            ended = stack.pop()
-            if ended:
-                ended[-1].closes = token.line
-        found.append(stack[-1])
-        if token.kind is not Kind.PUNCTUATION or token.text not in "{};":
-            continue
-        if token.text == "{":
-            head, outer = [each.text for each in tokens[begun:at]], stack[-1]
-            opens = "namespace" in head[:2] or head in (["extern", '"C"'], ["extern", '"C++"'])
-            lines = range(tokens[begun].line, token.line + 1)
-            stack.append((*outer, _Space(_joined(head), lines)) if opens and outer is not None else None)
-        begun = at + 1
-    return found
-
-
-def _scope_of(spaces: Sequence[_Space], first: int, last: int) -> tuple[tuple[str, ...], bool]:
-    """The heads of the spaces around an item's lines, and whether the lines cut one in two.
-
-    A space that lies in the lines whole, as in `namespace a { int x; }`, comes with them.
-    """
-    heads = [space.head for space in spaces]
-    for space in reversed(spaces):
-        lines = range(first, last + 1)
-        opened, closed = any(line in lines for line in space.opens), space.closes in lines
-        if opened and closed:
-            heads.pop()
-        elif opened or closed:
-            return tuple(heads), True
-        else:
-            break
-    return tuple(heads), False
-
-
-def _joined(words: Sequence[str]) -> str:
-    return re.sub(r"\s*:\s*:\s*", "::", " ".join(words))
 
 
 def _named(node: Node) -> tuple[frozenset[str], Is | None]:
