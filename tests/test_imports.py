@@ -72,6 +72,21 @@ PACKAGES: dict[str, set[str]] = {
         "bundles",
     },
     "serving": {"tasks", "guards", "devices", "judging", "workbench", "agents", "strategies", "library"},
+    "training": {
+        "tasks",
+        "guards",
+        "devices",
+        "workbench",
+        "audit",
+        "cluster",
+        "models",
+        "agents",
+        "strategies",
+        "runs",
+        "bundles",
+        "suites",
+        "report",
+    },
 }
 # Modules that may import less than their package may; the longest prefix counts.
 NARROWER: dict[str, set[str]] = {
@@ -108,7 +123,11 @@ WRITING = {
     "symlink_to",
 }
 # What only one package imports, from an extra: the distribution of that name, and what it serves with.
-EXTRAS: dict[str, tuple[str, set[str]]] = {"serving": ("mcp", {"uvicorn"}), "cluster": ("ray", set())}
+EXTRAS: dict[str, tuple[str, set[str]]] = {
+    "serving": ("mcp", {"uvicorn"}),
+    "cluster": ("ray", set()),
+    "training": ("torch", {"transformers", "trl", "peft", "datasets", "tokenizers"}),
+}
 # Those that a module's name does not tell.
 DISTRIBUTIONS = {"elftools": "pyelftools", "skimage": "scikit-image", "yaml": "pyyaml"}
 # A report's page and figures are files of their own; what reads its data writes nothing.

@@ -15,7 +15,7 @@ from cudamaster.cli import commands, compare, configured, main
 from cudamaster.cli import report as report_command
 from cudamaster.cli import reproduce as reproduce_command
 from cudamaster.core import configuration, errors, resources
-from cudamaster.core.values import MODEL_ROLES
+from cudamaster.core.values import MODEL_ROLES, Role
 from cudamaster.models.choose import variable_of
 
 ROOT = Path(__file__).parent.parent
@@ -80,7 +80,7 @@ def variables_of_the_code() -> set[str]:
     for folder in (package / "devices", ROOT / "bench"):
         for path in (each for end in ("*.cpp", "*.h", "*.cu") for each in folder.rglob(end)):
             found |= set(re.findall(r'getenv\("(\w+)"\)', path.read_text(encoding="utf-8")))
-    return found | {variable_of(role) for role in MODEL_ROLES}
+    return found | {variable_of(role) for role in (*MODEL_ROLES, Role.DESCRIBER)}
 
 
 def test_every_variable_is_in_the_table_and_the_other_way_round() -> None:

@@ -6,6 +6,7 @@ make one count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cudamaster.agents.asking import Misfit, ask
@@ -26,15 +27,34 @@ class Review:
     reason: str
 
 
+@dataclass(frozen=True)
+class KnownCase:
+    """A kernel that was refused before and resembles the one to review: what it did, its code, how it was refused."""
+
+    name: str
+    what: str
+    code: str
+    refused: str
+
+
 class _ReviewReply(Form):
     verdict: str
     case: str
     reason: str
 
 
-def review(model: Model, brief: Brief, baseline: str, candidate: Candidate, verdict: Verdict, best: float) -> Review:
+def review(
+    model: Model,
+    brief: Brief,
+    baseline: str,
+    candidate: Candidate,
+    verdict: Verdict,
+    best: float,
+    similar: Sequence[KnownCase] = (),
+) -> Review:
     """Whether a kernel that was judged correct earns its score by a trick; `best` is the best score before it.
 
+    `similar` are the cases of a database that resemble it most (section 3.2 of the CUDA-L1 paper); a search has none.
     Raises ReplyMisfit and ModelError.
     """
     return ask(
@@ -48,6 +68,7 @@ def review(model: Model, brief: Brief, baseline: str, candidate: Candidate, verd
         command=candidate.command,
         verdict=verdict,
         best=best,
+        similar=similar,
     )
 
 

@@ -30,7 +30,7 @@ Exit codes:
   1  the kernel or a baseline fails  5  a model cannot be reached or used
   2  wrong usage, unknown task, or   6  a run folder or a bundle is damaged, or a run belongs to another
      a place that cannot be written  7  a budget was spent before the baseline was measured
-  3  a task card cannot be used
+  3  a task card cannot be used      8  in training, a dishonest kernel earned a reward
   130  interrupted, or ended by SIGTERM or SIGHUP; 141  the program reading the output exited
 `cudamaster compare`, `reproduce` and `report --compare` have codes of their own, see their --help.
 With --json, errors are also printed on stdout as {"error": {"reason", "fix", "exit_code"}}.
@@ -43,8 +43,10 @@ _MODULES = {
     },
     **{name: name for name in ("vendor", "audit", "limits", "sanitize", "profile", "prompt", "calibrate", "metrics")},
     "new": "new",
+    "export": "export",
     "hgemm": "hgemm",
     "mcp": "mcp",
+    "train": "train",
     "import": "importing",
     "completion": "completion",
     "bundle": "bundle",

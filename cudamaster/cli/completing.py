@@ -95,6 +95,7 @@ _RUN_NAMES = ("runs", "results", "resumed", "replay", "replay_models", "run", "r
 _ARGUMENTS: dict[str, Completer] = {
     **dict.fromkeys(("task", "tasks", "name"), _tasks),
     **dict.fromkeys(_RUN_NAMES, _runs),
+    "sources": _runs,
     "cards": _cards,
 }
 _OPTIONS: dict[str, Completer] = {

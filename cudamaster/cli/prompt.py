@@ -9,7 +9,7 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.output import print_json
-from cudamaster.core.values import ProfileMode, Role
+from cudamaster.core.values import MODEL_ROLES, ProfileMode, Role
 from cudamaster.library.kernel_file import read_kernel
 from cudamaster.view.invisible import visible
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("task", required=False)
-@click.option(
-    "--role", type=click.Choice([role.value for role in Role]), required=True, help="Agent whose prompt to show."
-)
+@click.option("--role", type=click.Choice([role.value for role in (*MODEL_ROLES, Role.AGENT)]), required=True,
+              help="Agent whose prompt to show.")  # fmt: skip
 @options.precision
 @options.of_hgemm
 @click.option("--strategy", help="The strategy that asks.  [default: cudamaster; judge: cudaforge]")

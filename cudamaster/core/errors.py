@@ -12,7 +12,8 @@ A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
     ├── ModelError          exit 5   a model that cannot be reached, or gives no usable answer
     ├── RunFolderError      exit 6   a run folder that is damaged, or belongs to another run
     ├── BundleError         exit 6   a bundle that is damaged, or was altered
-    └── BudgetSpent         exit 7   a budget is spent; if there is a best so far, it is the result, and the exit code 0
+    ├── BudgetSpent         exit 7   a budget is spent; if there is a best so far, it is the result, and the exit code 0
+    └── CanaryError         exit 8   a kernel that is known to be dishonest earned a reward in training
 """
 
 from __future__ import annotations
@@ -138,6 +139,12 @@ class BudgetSpent(CudaMasterError):
     """Nothing more may begin: a limit is reached, or a task of a suite has to stop."""
 
     exit_code = 7
+
+
+class CanaryError(CudaMasterError):
+    """A kernel that is known to be dishonest earned a reward: what is learned from such rewards is worth nothing."""
+
+    exit_code = 8
 
 
 def unwritable(place: object, error: OSError, fix: str) -> CudaMasterError:

@@ -40,7 +40,7 @@ def wrapper_name(task: str, precision: Precision, *, optimized: bool = False) ->
 
 
 class Role(StrEnum):
-    """The agents that a strategy can ask. Each strategy names those that it needs."""
+    """The agents that a strategy can ask, each naming those that it needs; and one that training asks."""
 
     PLANNER = "planner"
     CODER = "coder"
@@ -49,6 +49,7 @@ class Role(StrEnum):
     JUDGE = "judge"  # CudaForge's
     REVIEWER = "reviewer"  # examines a score that is too good
     AGENT = "agent"  # a program that searches by itself, outside this one
+    DESCRIBER = "describer"  # writes what a piece of code may have been asked for; in no search
 
     @property
     def in_words(self) -> str:
@@ -56,7 +57,8 @@ class Role(StrEnum):
         return f"the {'outside' if self is Role.AGENT else self.value} agent"
 
 
-MODEL_ROLES = tuple(role for role in Role if role is not Role.AGENT)  # those that a model answers
+# Those of a search that a model answers.
+MODEL_ROLES = tuple(role for role in Role if role not in (Role.AGENT, Role.DESCRIBER))
 
 
 class Status(StrEnum):
@@ -187,6 +189,8 @@ class Modelled:
 
 # Begin the reason why a case has no modelled time, if the candidate alone is not to blame.
 OF_BASELINE, OF_BOTH = "the baseline: ", "both: "
+# Begins a note: the checker of races was too slow to see all of a kernel.
+RACES_UNSEEN = "not checked for races to the end"
 
 
 @dataclass(frozen=True)

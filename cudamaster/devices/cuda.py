@@ -429,6 +429,22 @@ def _goes_on(gate: Gate, machine: int) -> bool:
     return opened
 
 
+@contextmanager
+def computing_on(gpus: Sequence[LocalGpu]) -> Iterator[None]:
+    """Hold GPUs for work that is no measurement, such as a model's: nothing measures there until the block is left.
+
+    Runs that need the whole machine quiet wait too. A judge of this process waits like any other, so the block must not
+    wait for one.
+    """
+    with ExitStack() as held:
+        # In one order, so that two programs never wait for each other.
+        for gpu in sorted(gpus, key=lambda gpu: gpu.uuid):
+            held.enter_context(_locked(gpu.uuid, alone=True))
+        if gpus:
+            held.enter_context(_machine(quiet=False))
+        yield
+
+
 def _environment(gpu: LocalGpu) -> dict[str, str]:
     """The environment of a judge and its workers: without a model's key, and with only the GPU that is held."""
     kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR")

@@ -31,20 +31,23 @@ from cudamaster.runs.summary import (
     RunSummary,
 )
 from cudamaster.strategies import registry
-from cudamaster.strategies.protocol import Observer
+from cudamaster.strategies.protocol import Both, Observer
 from cudamaster.strategies.result import Result, Round
 
 _REPLY_LIMIT = 4000  # characters of a refused reply
 _OTHERWISE = "Restore the folder from a copy, or read it with the version that wrote it (run.json names that)."
 
 
-def read(path: Path) -> RunSummary:
-    """The summary of a run, finished or not. Raises RunFolderError if there is no run or it is damaged."""
+def read(path: Path, observer: Observer | None = None) -> RunSummary:
+    """The summary of a run, finished or not. Raises RunFolderError if there is no run or it is damaged.
+
+    An `observer` gets each step as it was, with the verdicts that counted: those after the check of a jump.
+    """
     record = read_record(path)
     strategy = record.manifest.settings.strategy
     if strategy not in registry.STRATEGIES:
         raise RunFolderError(f"{path} is a run of the strategy {strategy}, which is not known here.", _OTHERWISE)
-    return _Replay(record).summary()
+    return _Replay(record, observer).summary()
 
 
 class _RecordEnds(Exception):
@@ -74,8 +77,9 @@ class _OpenRound:
 class _Replay(Observer):
     """Observes the search, and gives it what the record holds."""
 
-    def __init__(self, record: RunRecord) -> None:
+    def __init__(self, record: RunRecord, observer: Observer | None = None) -> None:
         self.record = record
+        self._observer = self if observer is None else Both(self, observer)
         # Taken first, so that files added meanwhile by a working process do not look like a gap.
         self._finished = record.finished
         self._exchanges = sum(1 for _ in (record.path / "exchanges").glob("*.json"))
@@ -134,7 +138,7 @@ class _Replay(Observer):
         card = _StoredCard(baseline)
         bench = StoredWorkbench(self.record, card, baseline, lambda gap: _RecordEnds(gap.file, gap.doing))
         models = {role: AnsweredBy(name, partial(self.answer, name)) for role, name in run.settings.models.items()}
-        return registry.run(registry.begin(bench, models, run.settings, self), run.settings)
+        return registry.run(registry.begin(bench, models, run.settings, self._observer), run.settings)
 
     def _with_why(self, doing: str) -> str:
         """What it was doing, and why the last session ended before the run did; no reason if it was killed."""

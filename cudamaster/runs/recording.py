@@ -59,7 +59,7 @@ class Recorder:
                 inner.before_pause = partial(self._pausing, request.role)
             if isinstance(inner, Waits):
                 inner.while_asking = self._spending.allow_waiting
-            reply = _kept(inner.ask(request))
+            reply = kept(inner.ask(request))
             self.folder.save_exchange(self._asked, request, reply)
             self._spending.asked(reply.usage)
             stored = self.folder.exchange(self._asked)
@@ -141,7 +141,7 @@ class RecordedWorkbench:
         return stored
 
 
-def _kept(reply: Reply) -> Reply:
+def kept(reply: Reply) -> Reply:
     """A reply as the folder keeps it and the search reads it: for one that is too long, its head, length and digest."""
     if len(reply.text) <= LONGEST_REPLY:
         return reply

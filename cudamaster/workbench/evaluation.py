@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cudamaster.build.building import Build, Builder
 from cudamaster.core.values import (
+    RACES_UNSEEN,
     Candidate,
     Findings,
     Hardware,
@@ -321,9 +322,7 @@ class Workbench:
             looked = None if looking is None else looking.result()
         if looked is not None and looked.judgement.status is Status.TIMEOUT and not looked.found:
             # The checker is a hundred times as slow as the device, so its time limit says nothing about the kernel.
-            verdict = replace(
-                verdict, notes=(*verdict.notes, f"not checked for races to the end: {looked.judgement.detail}")
-            )
+            verdict = replace(verdict, notes=(*verdict.notes, f"{RACES_UNSEEN}: {looked.judgement.detail}"))
         elif looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
             return with_faults(self._with_judgement(verdict, looked.judgement), looked, candidate, checked)
         if checked is not None and (check_only or checked.status is not Status.CORRECT):

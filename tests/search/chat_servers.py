@@ -27,6 +27,7 @@ _OPENINGS = {
     "You find the cause": Role.DEBUG,
     "You judge CUDA kernels": Role.JUDGE,
     "You review CUDA kernels": Role.REVIEWER,
+    "You describe CUDA code": Role.DESCRIBER,
 }
 
 

@@ -1,0 +1,94 @@
+"""Verdicts of a training run on disk, each from the moment that it is there: nothing is judged twice.
+
+The file is JSON lines, and several runs may share one. A line has a key, the run that paid for it, and the kernel with
+its verdict (kernels.JudgedKernel), so that training sets can be made of it again. Only places in the file are kept in
+memory: verdicts have raw times.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import threading
+from pathlib import Path
+
+from cudamaster.core.errors import RunFolderError, unwritable
+from cudamaster.core.records import RecordError
+from cudamaster.training.kernels import JudgedKernel
+
+_HEAD = re.compile(rb'\{"key": "([0-9a-f]+)", "run": "([0-9a-f]*)", "kernel": ')
+_FIX = "Remove that line, or begin with another file."
+
+
+class Verdicts:
+    """The file of verdicts. `run` is the name of this run in it, and `paid` how many verdicts it has paid for."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self.path = path
+        self.run = run
+        self.paid = 0
+        self._places: dict[str, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+b")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try:
+                self._read()
+            finally:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+        except OSError as error:
+            raise unwritable(path, error, "Name another file as judge.verdicts.") from error
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._places
+
+    def get(self, key: str) -> JudgedKernel | None:
+        """The kernel of a key with its verdict. Raises RunFolderError for a line that is no such thing."""
+        place = self._places.get(key)
+        if place is None:
+            return None
+        with self._lock:
+            self._file.seek(place[0])
+            line = self._file.read(place[1])
+        try:
+            return JudgedKernel.from_json(json.loads(line)["kernel"])
+        except (ValueError, KeyError, RecordError) as error:
+            raise RunFolderError(f"{self.path} has a verdict that cannot be read: {error}.", _FIX) from error
+
+    def add(self, key: str, kernel: JudgedKernel) -> None:
+        """Write a verdict down. A second one of the same key stays in the file, and the first one counts."""
+        line = b'{"key": "%s", "run": "%s", "kernel": ' % (key.encode(), self.run.encode())
+        line += json.dumps(kernel.to_json()).encode() + b"}\n"
+        try:
+            with self._lock:
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+                try:
+                    self._file.seek(0, 2)
+                    begin = self._file.tell()
+                    self._file.write(line)
+                    self._file.flush()
+                finally:
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
+                self._places.setdefault(key, (begin, len(line)))
+                self.paid += 1
+        except OSError as error:
+            raise unwritable(self.path, error, "Make room, and run the same command again.") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _read(self) -> None:
+        self._file.seek(0)
+        begin, line = 0, b"\n"
+        while line := self._file.readline():
+            if not line.endswith(b"\n"):
+                break
+            if head := _HEAD.match(line):
+                self._places.setdefault(head[1].decode(), (begin, len(line)))
+                self.paid += head[2].decode() == self.run
+            begin += len(line)
+        if line:  # cut short by a kill
+            self._file.truncate(begin)

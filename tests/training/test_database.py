@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from cudamaster.agents.contrast import Exemplar
+from cudamaster.core.values import Candidate, Precision, Status, Verdict
+from cudamaster.training.database import Database, order
+from cudamaster.training.settings import Exemplars
+
+
+def exemplar(code: str, score: float, *, baseline: bool = False) -> Exemplar:
+    candidate = Candidate("relu", Precision.FP32, code, "nvcc")
+    verdict = Verdict(candidate.id, "cpu", True, Status.CORRECT, "", score=score)
+    return Exemplar(candidate, verdict, score, is_baseline=baseline)
+
+
+BASELINE = exemplar("base", 1.0, baseline=True)
+KNOWN = [exemplar(f"k{number}", 1.0 + number) for number in range(1, 6)]
+
+
+def database(method: str, **more: object) -> Database:
+    about = Exemplars.model_validate({"method": method, **more})
+    return Database(about, 3, {"relu/fp32": BASELINE}, {"relu/fp32": KNOWN})
+
+
+def drawn(of: Database, steps: range) -> list[list[float]]:
+    return [[one.score for one in of.draw("relu/fp32", step, 0)] for step in steps]
+
+
+@pytest.mark.parametrize("method", ["bucket", "island", "random"])
+def test_draws_are_the_same_after_going_on(method: str) -> None:
+    """A run that goes on has replayed what joined, and draws what it would have drawn."""
+    one = database(method, islands=2, interval=2)
+    before = []
+    for step in range(1, 9):
+        before += drawn(one, range(step, step + 1))
+        one.add("relu/fp32", step, exemplar(f"new {step}", 2.0 + step))
+        one.end_step(step)
+    other = database(method, islands=2, interval=2)
+    for step in range(1, 5):  # as contrastive.go_back_to does
+        other.add("relu/fp32", step, exemplar(f"new {step}", 2.0 + step))
+        other.end_step(step)
+    after = []
+    for step in range(5, 9):
+        after += drawn(other, range(step, step + 1))
+        other.add("relu/fp32", step, exemplar(f"new {step}", 2.0 + step))
+        other.end_step(step)
+    assert after == before[4:]
+    assert len({tuple(scores) for scores in before}) > 2
+    assert all(scores == sorted(scores) and len(scores) == len(set(scores)) == 2 for scores in before)
+
+
+def test_performance_weighs_in_buckets_and_not_at_random() -> None:
+    steps = range(400)
+    bucket = [score for scores in drawn(database("bucket", temperature=0.5), steps) for score in scores]
+    even = [score for scores in drawn(database("random"), steps) for score in scores]
+    assert bucket.count(6.0) > 350
+    assert 90 < even.count(6.0) < 180
+
+
+def test_without_contrast_the_baseline_stands_alone() -> None:
+    none = database("none")
+    none.add("relu/fp32", 1, exemplar("fast", 9.0))
+    assert none.draw("relu/fp32", 2, 0) == (BASELINE,)
+    assert none.best("relu/fp32") == 9.0
+    assert none.size("relu/fp32") == 7
+
+
+def test_a_copy_joins_once() -> None:
+    one = database("bucket")
+    assert one.add("relu/fp32", 1, exemplar("new", 2.0))
+    assert not one.add("relu/fp32", 2, exemplar("new", 2.1))
+    assert one.size("relu/fp32") == 7
+
+
+def test_every_problem_has_its_turn() -> None:
+    turns = [order(3, number, 5) for number in range(30)]
+    assert all(sorted(turns[begin : begin + 3]) == [0, 1, 2] for begin in range(0, 30, 3))
+    assert len({tuple(turns[begin : begin + 3]) for begin in range(0, 30, 3)}) > 2
+    assert turns == [order(3, number, 5) for number in range(30)]

@@ -1,0 +1,96 @@
+"""Near copies: what makes two kernels one, what does not, and how similar those of the shipped playbook are."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from cudamaster.core.values import Precision
+from cudamaster.models.playbook import PlaybookModel
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
+from cudamaster.training.near_copies import THRESHOLD, Pair, between, similarity, tokens
+
+KERNEL = """
+#define BLOCK 256
+#define TWICE(n) ((n) + (n))
+struct Pair { float low; float high; };
+template <typename Real, int kWidth>
+__global__ void scale_kernel(Real* __restrict__ output, const Real* input, float factor, int count) {
+    __shared__ float staged[BLOCK];
+    int index = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int step = 0; step < kWidth; ++step)
+        if (index < count) output[index] = expf(factor * input[index]) + TWICE(1.5f);
+}
+extern "C" void scale_optimized(float* output, const float* input, float factor, int count) {
+    scale_kernel<float, 4><<<(count + BLOCK - 1) / BLOCK, BLOCK>>>(output, input, factor, count);
+}
+"""
+RENAMED = KERNEL
+for old, new in {
+    "BLOCK": "THREADS", "TWICE(n) ((n) + (n))": "DOUBLE(x) ((x) + (x))", "TWICE": "DOUBLE", "Pair": "Two", "low": "a",
+    "high": "b", "Real": "T", "kWidth": "W", "scale_kernel": "k", "scale_optimized": "f", "output": "y", "input": "x",
+    "factor": "alpha", "count": "n", "staged": "s", "index": "i", "step": "j", "256": "128", "1.5f": "2.0f",
+    "    ": "\t",
+}.items():  # fmt: skip
+    RENAMED = RENAMED.replace(old, new)
+RENAMED = "// Another author's words.\n" + RENAMED.replace("{\n", "{  /* here */\n")
+
+
+def test_names_numbers_comments_and_layout_make_no_difference() -> None:
+    assert RENAMED != KERNEL
+    assert tokens(RENAMED) == tokens(KERNEL)
+    assert similarity(RENAMED, KERNEL) == 1
+
+
+def test_names_from_outside_stay() -> None:
+    found = tokens(KERNEL)
+    assert {"expf", "threadIdx", "__shared__", "float", "x", "template"} <= set(found)
+    assert not {"scale_kernel", "staged", "Real", "BLOCK", "index", "low", "256"} & set(found)
+    assert similarity(KERNEL.replace("expf", "sinf"), KERNEL) < 1
+
+
+def test_what_a_parser_chokes_on_is_compared_all_the_same() -> None:
+    for text in ("", "}}}((", "#define", "/* no end", "\u00e4 = \u2028;", "x" * 100_000):
+        assert similarity(text, text) == 1
+        assert similarity(text, KERNEL) < 0.1
+
+
+def test_each_is_told_with_the_most_similar_one() -> None:
+    changed = KERNEL.replace("expf(factor * input[index])", "input[index]")
+    pairs = between({"a": RENAMED, "b": "int f() { return 0; }"}, {"far": changed, "near": KERNEL})
+    assert pairs == (Pair("a", "near", 1.0),)
+    assert between({"a": changed}, {"b": KERNEL}, threshold=0.99) == ()
+    assert between({}, {"b": KERNEL}) == between({"a": KERNEL}, {}) == ()
+
+
+def family(task: str) -> dict[str, str]:
+    """Baseline and the playbook's first kernel of a task."""
+    step = PlaybookModel().steps(task, "fp32")[0]
+    return {"baseline": baseline_region(cards.load(task), Precision.FP32), "kernel": step.code}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "part", "figure"),
+    [
+        ("square_matrix_mul", "matrix_mul", "kernel", 0.99),
+        ("row_tanh", "relu", "kernel", 0.93),
+        ("elu", "leaky_relu", "kernel", 0.92),
+        ("elu", "leaky_relu", "baseline", 0.83),
+        ("stencil_2d", "stencil_3d", "baseline", 0.70),
+        ("relu", "leaky_relu", "kernel", 0.58),
+        ("relu", "leaky_relu", "baseline", 0.60),
+        ("matrix_mul", "matrix_transpose", "baseline", 0.63),
+    ],
+)
+def test_the_figures_of_the_page(first: str, second: str, part: str, figure: float) -> None:
+    """docs/training.md has them, and says why the threshold lies where it does."""
+    found = similarity(family(first)[part], family(second)[part])
+    assert found == pytest.approx(figure, abs=0.006)
+    assert (found >= THRESHOLD) == (figure >= THRESHOLD)
+
+
+def test_tasks_that_have_little_in_common_are_far_apart() -> None:
+    of = {task: family(task)["kernel"] for task in ("relu", "dot_product", "spmv_csr", "softmax", "fft")}
+    assert max(similarity(of[one], of[other]) for one, other in combinations(of, 2)) < 0.3
