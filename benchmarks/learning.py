@@ -1,0 +1,272 @@
+"""Whether a small model learns to write fast kernels, from nothing: by judged kernels, then by measured speed.
+
+    python benchmarks/learning.py measure FOLDER [--each N]     judges variants of the tasks; continues where it stopped
+    python benchmarks/learning.py sets FOLDER                   the sets to train on, from the verdicts
+    python benchmarks/learning.py configs FOLDER [--seeds 0 1]  configuration files, for `cudamaster train`
+    python benchmarks/learning.py known FOLDER                  the verdicts that `measure` got, for the stages' judges
+
+learning_variants.py writes the variants. Verdicts lie in FOLDER/kernels.jsonl, as `cudamaster export` writes them.
+`sets` makes two folders for `cudamaster train sft`. In `unjudged` are pairs of kernels for sums that no task asks for:
+a model that is new learns the language from them, and to take names and terms from its prompt. In `judged` are pairs
+of the kernels that are right, each as often as any other, however fast: what learns from these writes as the variants
+are distributed. The task that is held out is in neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from time import monotonic
+
+from learning_variants import CHOICES, TASKS, baseline_region, made_up, real, region
+
+import cudamaster
+from cudamaster.agents.brief import Brief
+from cudamaster.agents.contrast import Exemplar
+from cudamaster.core.values import Candidate, Hardware, Precision, Verdict
+from cudamaster.library.subjects import choose_device, load_task
+from cudamaster.strategies.exemplars import Pool, Selection
+from cudamaster.tasks.cards import TaskCard
+from cudamaster.training.kernels import JudgedKernel, Provenance
+from cudamaster.training.problems import Problem, loaded
+from cudamaster.training.prompts import Form, completion, prompt
+from cudamaster.training.scoring import Scoring
+from cudamaster.training.verdicts import Verdicts
+from cudamaster.workbench.evaluation import Workbench
+
+HELD_OUT = "cross_entropy_loss"
+SEED = 20261126
+SOURCE = "benchmarks/learning_variants.py"
+
+
+def measure(out: Path, each: int, jobs: int, tasks: Sequence[str]) -> None:
+    """Judge `each` variants of every task, and the baselines."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "kernels.jsonl"
+    done = {kernel.candidate.id for kernel in read(path)} if path.exists() else set()
+    by_task = []
+    for task in tasks:
+        chosen = Random(f"{SEED} {task}").sample(CHOICES, each)
+        by_task.append([(task, "", ""), *((task, choice.idea, code) for choice, code in real(task, chosen))])
+    # The tasks take turns, so that what there is of a stopped run is of all of them.
+    work = [one for turn in zip(*by_task, strict=True) for one in turn]
+    here, lock, began = threading.local(), threading.Lock(), monotonic()
+
+    def judge(one: tuple[str, str, str]) -> None:
+        task, idea, code = one
+        benches = here.__dict__.setdefault("benches", {})
+        bench = benches.get(task) or Workbench(load_task(task), Precision.FP32, choose_device())
+        benches[task] = bench
+        candidate = Candidate(task, Precision.FP32, code, bench.baseline.command) if code else bench.baseline
+        if candidate.id in done:
+            return
+        verdict = bench.evaluate(candidate)
+        card = bench.card
+        provenance = Provenance(
+            card.suite, card.category, card.hash, cudamaster.__version__, SOURCE, idea, is_baseline=not code
+        )
+        kernel = JudgedKernel(candidate, verdict, provenance)
+        with lock, path.open("a") as file:
+            file.write(json.dumps(kernel.to_json()) + "\n")
+            file.flush()
+            done.add(candidate.id)
+            score = "-" if verdict.score is None else f"{verdict.score:.3f}"
+            print(f"{monotonic() - began:5.0f} s {len(done):4}  {task:20} {verdict.status} {score}  {idea}", flush=True)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(judge, work))
+
+
+def sets(out: Path, unjudged: int, judged: int) -> None:
+    """Write the two sets, with so many pairs."""
+    random = Random(SEED)
+    kernels = [kernel for kernel in read(out / "kernels.jsonl") if kernel.candidate.task != HELD_OUT]
+    pools: dict[str, list[Exemplar]] = {}
+    for kernel in kernels:
+        verdict = kernel.verdict
+        if verdict.correct and verdict.score is not None:
+            exemplar = Exemplar(kernel.candidate, verdict, verdict.score, is_baseline=kernel.provenance.is_baseline)
+            pools.setdefault(kernel.candidate.task, []).append(exemplar)
+    pairs = []
+    for number in range(judged):
+        task = sorted(pools)[number % len(pools)]
+        wanted = random.choice([one for one in pools[task] if not one.is_baseline])
+        others = Pool([one for one in pools[task] if one is not wanted])
+        baseline = [one for one in pools[task] if one.is_baseline]
+        shown = baseline if random.random() < 0.3 else others.draw(Selection(2, temperature=1e9), random)
+        ask = prompt(Form.COMPACT, _brief(task), shown)[0].content
+        pairs.append((ask, completion(Form.COMPACT, "", wanted.candidate.code)))
+    _write(out / "judged", pairs, kernels)
+    pairs = []
+    for _ in range(unjudged):
+        what = made_up(random)
+        first, second, third = random.sample(CHOICES, 3)
+        shown_regions = random.choice(
+            ([baseline_region(what, random)], [region(what, first)], [region(what, first), region(what, second)])
+        )
+        lines = "".join(f"// not judged\n{code.strip()}\n" for code in shown_regions)
+        ask = f"// {what.name} fp32\n{lines}// write\n"
+        pairs.append((ask, completion(Form.COMPACT, "", region(what, third))))
+    _write(out / "unjudged", pairs, [])
+
+
+JUDGED = """\
+judge:
+  tasks: [dot_product, mse_loss, monte_carlo_int, simpson_int]
+  cases: [N=65536, N=262144, N=1048576]  # rewards come from these sizes, evaluations are about the others
+  workers: 12
+  verdicts: verdicts.jsonl
+evaluation:
+  tasks: [dot_product, mse_loss, monte_carlo_int, simpson_int, cross_entropy_loss]
+  samples: {samples}
+# Without its tail, in which the small model's slips are, while all choices stay likely.
+generation: {{temperature: 1.0, top_p: 0.95, max_tokens: 640, batch: 16}}
+# Of calls of 10 us some hundreds are timed here, where the paper's limit is for tens of thousands.
+reward: {{variance_limit: 0.05, relative: true}}
+"""
+CONFIGS = {
+    "pretrain": """\
+model: {{new: llama, layers: 6, width: 256, heads: 4, vocabulary: 2048, context: 1792, dtype: bfloat16}}
+data: unjudged
+out: pretrain_{seed}
+seed: {seed}
+epochs: {pretrain}
+batch: 32
+micro_batch: 32
+optimization: {{learning_rate: 1.5e-3, warmup: 30, schedule: cosine}}
+every: {{checkpoint: 0}}
+""",
+    "sft": """\
+model: {{name: pretrain_{seed}, context: 1792, dtype: bfloat16}}
+data: judged
+out: sft_{seed}
+seed: {seed}
+epochs: 10
+batch: 32
+micro_batch: 32
+optimization: {{learning_rate: 7.0e-4, warmup: 10, schedule: cosine}}
+every: {{checkpoint: 0}}
+"""
+    + JUDGED,
+    "contrastive": """\
+model: {{name: sft_{seed}, context: 1792, dtype: bfloat16}}
+data: judged
+out: contrastive_{seed}
+seed: {seed}
+grpo: {{prompts: 4, group: 16, micro_batch: 16, beta: 0.02}}
+optimization: {{learning_rate: 2.0e-4, warmup: 2}}
+budget: {{steps: {steps}}}
+every: {{checkpoint: 10, evaluation: {every}, canaries: {every}}}
+"""
+    + JUDGED,
+}
+
+
+def configs(out: Path, seeds: Sequence[int], **numbers: int) -> None:
+    """Write the configuration files of the stages."""
+    for seed in seeds:
+        for stage, text in CONFIGS.items():
+            (out / f"{stage}_{seed}.yaml").write_text(text.format(seed=seed, **numbers))
+
+
+def known(out: Path) -> None:
+    """Write the verdicts of `measure` as the stages keep theirs.
+
+    They have to be of the same judge and GPU: files of bench/, and of the packages that judge, must not have changed.
+    """
+    benches = OneGpu()
+    problems = {one.card.name: one for one in loaded(list(TASKS), [Precision.FP32], benches.bench)}
+    with ThreadPoolExecutor(1) as executor:
+        verdicts = Verdicts(out / "verdicts.jsonl", "measure")
+        pool = Scoring(benches, verdicts, executor, str(out))
+        for kernel in read(out / "kernels.jsonl"):
+            problem = problems[kernel.candidate.task]
+            key = pool.key(problem, problem.candidate(kernel.candidate.code))
+            if kernel.candidate.id == problem.candidate(kernel.candidate.code).id and key not in verdicts:
+                verdicts.add(key, kernel)
+        print(f"{verdicts.paid} verdicts in {verdicts.path}")
+
+
+class OneGpu:
+    """Judges nothing; says what problems there are here."""
+
+    workers = together = 1
+
+    def bench(self, card: TaskCard, precision: Precision) -> Workbench:
+        """A workbench on this machine's device."""
+        return Workbench(card, precision, choose_device())
+
+    def judge(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Verdict]:
+        """Nothing is to be judged."""
+        raise AssertionError("nothing is to be judged")
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+def _brief(task: str) -> Brief:
+    """As much of it as the compact form needs."""
+    return Brief(task, Precision.FP32, "", "", "", "", "", Hardware("", {}, emulated=False))
+
+
+def _write(folder: Path, pairs: Sequence[tuple[str, str]], kernels: Sequence[JudgedKernel]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [json.dumps({"prompt": one, "completion": other, "provenance": SOURCE}) for one, other in pairs]
+    (folder / "sft.jsonl").write_text("\n".join(rows) + "\n")
+    (folder / "kernels.jsonl").write_text("".join(json.dumps(kernel.to_json()) + "\n" for kernel in kernels))
+    print(f"{folder}: {len(rows)} pairs, {sum(map(len, rows)) / len(rows):.0f} characters on average")
+
+
+def read(path: Path) -> list[JudgedKernel]:
+    """The kernels of a file; a last line that was cut is left out."""
+    kernels = []
+    for line in path.read_text().splitlines():
+        try:
+            kernels.append(JudgedKernel.from_json(json.loads(line)))
+        except json.JSONDecodeError:
+            print("a line that was cut is left out", file=sys.stderr)
+    return kernels
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, dest="command")
+    one = commands.add_parser("measure")
+    one.add_argument("folder", type=Path)
+    one.add_argument("--each", type=int, default=48)
+    one.add_argument("--jobs", type=int, default=12)
+    one.add_argument("--tasks", nargs="*", default=list(TASKS))
+    two = commands.add_parser("sets")
+    two.add_argument("folder", type=Path)
+    two.add_argument("--unjudged", type=int, default=8000, help="pairs for sums that no task asks for")
+    two.add_argument("--judged", type=int, default=1500, help="pairs of kernels that are right")
+    three = commands.add_parser("configs")
+    three.add_argument("folder", type=Path)
+    three.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    three.add_argument("--pretrain", type=int, default=3, help="epochs over the pairs that nobody judged")
+    three.add_argument("--steps", type=int, default=40)
+    three.add_argument("--every", type=int, default=10, help="steps between evaluations")
+    three.add_argument("--samples", type=int, default=16, help="samples of a task in an evaluation")
+    four = commands.add_parser("known")
+    four.add_argument("folder", type=Path)
+    given = parser.parse_args()
+    if given.command == "measure":
+        measure(given.folder, given.each, given.jobs, given.tasks)
+    elif given.command == "sets":
+        sets(given.folder, given.unjudged, given.judged)
+    elif given.command == "configs":
+        numbers = {name: getattr(given, name) for name in ("pretrain", "steps", "every", "samples")}
+        configs(given.folder, given.seeds, **numbers)
+    else:
+        known(given.folder)
+
+
+if __name__ == "__main__":
+    main()

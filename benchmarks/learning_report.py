@@ -1,0 +1,122 @@
+"""What a small model learned: a table and a picture of the runs in the folder of benchmarks/learning.py.
+
+    python benchmarks/learning_report.py FOLDER [--seeds 0 1 2]     prints the table, and writes learning.svg
+
+Beside the model before and after the contrastive stage stand kernels that are drawn from its training set: as many as
+an evaluation has samples. Speedups are at the sizes that no reward came from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from learning import HELD_OUT, read
+
+from cudamaster.report.drawing import BLUE, GREEN, ORANGE, blank, style
+from cudamaster.training.reward import Rule, measured
+
+REWARDED = ("N=65536", "N=262144", "N=1048576")
+RULE = Rule(variance_limit=0.05, relative=True)
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Row:
+    """Of one task: the share that is right, and the mean and best speedup of those that are; None where none is."""
+
+    right: float
+    mean: float | None
+    best: float | None
+
+
+def drawn(folder: Path, samples: int) -> dict[str, Row]:
+    """What kernels drawn from the variants that were judged would come to, by task."""
+    rows = {}
+    by_task: dict[str, list[float | None]] = {}
+    for kernel in read(folder / "kernels.jsonl"):
+        if not kernel.provenance.is_baseline:
+            labels = [case.label for case in kernel.verdict.cases if case.sweep]
+            held_out = [label for label in labels if label not in REWARDED] or labels
+            known = measured(kernel.verdict, RULE, held_out).speedup if kernel.verdict.correct else 0.0
+            by_task.setdefault(kernel.candidate.task, []).append(known)
+    for task, speedups in by_task.items():
+        right = [speedup for speedup in speedups if speedup]
+        random = Random(task)
+        best = statistics.fmean(max(random.choices(right, k=samples)) for _ in range(DRAWS))
+        # The pairs that are trained on are of right kernels alone.
+        rows[task] = Row(1.0, statistics.fmean(right), best)
+    return rows
+
+
+def tried(run: Path) -> dict[int, dict[str, Row]]:
+    """The evaluations of a run, by step and task."""
+    found: dict[int, dict[str, Row]] = {}
+    for line in (run / "evaluations.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        task = row["task"].partition("/")[0]
+        found.setdefault(row["step"], {})[task] = Row(row["right"], row["mean"], row["best"])
+    return found
+
+
+def table(folder: Path, seeds: Sequence[int]) -> str:
+    """The table in Markdown: of each task, before and after, the mean over seeds and its standard deviation."""
+    runs = [tried(folder / f"contrastive_{seed}") for seed in seeds]
+    samples = json.loads((folder / f"contrastive_{seeds[0]}" / "evaluations.jsonl").read_text().splitlines()[0])
+    chance = drawn(folder, samples["samples"])
+    lines = ["| task | from | right | mean | best |", "| --- | --- | --- | --- | --- |"]
+    for task, row in chance.items():
+        name = f"{task} (held out)" if task == HELD_OUT else task
+        lines.append(f"| {name} | the training set, at random | {row.right:.0%} | {row.mean:.2f} | {row.best:.2f} |")
+        for words, step in (("the model after SFT", min), ("after contrastive RL", max)):
+            rows = [run[step(run)][task] for run in runs]
+            cells = [_spread([one.right for one in rows], "{:.0%}")]
+            cells += [_spread([getattr(one, name) for one in rows], "{:.2f}") for name in ("mean", "best")]
+            lines.append(f"| | {words} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _spread(values: Sequence[float | None], form: str) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    spread = f" ± {form.format(statistics.stdev(known))}" if len(known) > 1 else ""
+    return form.format(statistics.fmean(known)) + spread
+
+
+def picture(folder: Path, seeds: Sequence[int]) -> None:
+    """Rewards and shares right of each step, one line a seed, into learning.svg."""
+    with style():
+        figure = blank(4.0)
+        above, below = figure.subplots(2, 1, sharex=True)
+        for seed, colour in zip(seeds, (BLUE, ORANGE, GREEN), strict=False):
+            steps = [
+                json.loads(line) for line in (folder / f"contrastive_{seed}" / "steps.jsonl").read_text().splitlines()
+            ]
+            numbers = [row["step"] for row in steps]
+            above.plot(numbers, [row["reward"] for row in steps], color=colour, label=f"seed {seed}")
+            below.plot(numbers, [100 * row["right"] for row in steps], color=colour)
+        above.set_ylabel("mean reward\n(speedup, 0 for wrong)")
+        above.legend()
+        below.set_ylabel("right, %")
+        below.set_xlabel("step")
+        figure.savefig(folder / "learning.svg")
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    given = parser.parse_args()
+    print(table(given.folder, given.seeds))
+    picture(given.folder, given.seeds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""Kernels of one family in many variants: sums over arrays, with block size, loads, unrolling and reduction chosen.
+
+A small model learns to write kernels from these (benchmarks/learning.py). `real` has the variants of tasks of the
+benchmark, for the judge. `made_up` has variants of sums that no task asks for, with names and terms drawn at random:
+nobody judges them, and a model that reads many of them learns to take names and terms from the prompt instead of from
+memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+BLOCKS = (64, 128, 256, 512, 1024)
+GRIDS = (0, 132, 264, 528, 1056)  # most blocks; 0: as many as there are elements for
+WIDTHS = (1, 4)  # elements of a load
+UNROLLS = (1, 4)
+REDUCTIONS = ("tree", "shuffle", "warps", "threads")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One member of the family."""
+
+    block: int
+    grid: int
+    width: int
+    unroll: int
+    reduction: str
+
+    @property
+    def idea(self) -> str:
+        """In words, as a plan's title."""
+        grid = f"at most {self.grid} blocks" if self.grid else "a block for each piece"
+        return f"{self.block} threads, {grid}, loads of {self.width}, unrolled {self.unroll}, {self.reduction}"
+
+
+CHOICES = tuple(itertools.starmap(Choice, itertools.product(BLOCKS, GRIDS, WIDTHS, UNROLLS, REDUCTIONS)))
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What is summed: `term` is an expression in `values`, the elements of `arrays`, and in `i` and `length`.
+
+    `parameters` are those of the wrapper in C. The sum is multiplied by `factor`, an expression in `scalars` that the
+    wrapper computes as `prepared` says; without a factor it is the result itself.
+    """
+
+    name: str
+    parameters: str
+    out: str
+    arrays: tuple[str, ...]
+    length: str
+    term: str
+    factor: str = ""
+    prepared: str = ""  # a declaration in the wrapper, such as "float h = (b - a) / (N - 1);"
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Names of the elements in the term."""
+        return tuple("xyz"[: len(self.arrays)])
+
+
+TASKS = {
+    one.name: one
+    for one in (
+        Sum("dot_product", "float* out, const float* X, const float* Y, int N", "out", ("X", "Y"), "N", "x * y"),
+        Sum(
+            "mse_loss",
+            "float* loss, const float* X, const float* Y, int N",
+            "loss",
+            ("X", "Y"),
+            "N",
+            "(x - y) * (x - y)",
+            "scale",
+            "float scale = 1.0f / N;",
+        ),
+        Sum(
+            "monte_carlo_int",
+            "const float* y_samples, float* result, float a, float b, int N",
+            "result",
+            ("y_samples",),
+            "N",
+            "x",
+            "scale",
+            "float scale = (b - a) / N;",
+        ),
+        Sum(
+            "simpson_int",
+            "const float* y_samples, float* result, float a, float b, int N",
+            "result",
+            ("y_samples",),
+            "N",
+            "(i == 0 || i == N - 1 ? 1.0f : i % 2 == 1 ? 4.0f : i < N - 2 ? 2.0f : 0.0f) * x",
+            "scale",
+            "float scale = (b - a) / (N - 1) / 3.0f;",
+        ),
+        Sum(
+            "cross_entropy_loss",
+            "float* loss, const float* X, const float* Y, int C",
+            "loss",
+            ("X", "Y"),
+            "C",
+            "-y * logf(x)",
+        ),
+    )
+}
+
+
+def real(task: str, choices: Sequence[Choice]) -> Iterator[tuple[Choice, str]]:
+    """The regions of a task's variants, in fp32."""
+    for choice in choices:
+        yield choice, region(TASKS[task], choice)
+
+
+def region(what: Sum, choice: Choice) -> str:
+    """The code of a region that computes the sum."""
+    indexed = " i" in f" {what.term}".replace("(", " ")
+    term_parameters = ", ".join(
+        [*(f"float {value}" for value in what.values), *(["long long i", f"int {what.length}"] if indexed else [])]
+    )
+    kernel = f"{what.name}_kernel_optimized"
+    pointers = ", ".join(f"const float* {array}" for array in what.arrays)
+    extra = f", float {what.factor}" if what.factor else ""
+    parts = [
+        "#include <cuda_runtime.h>\n",
+        f"__device__ float term({term_parameters}) {{\n    return {what.term};\n}}\n",
+        f"__global__ void {kernel}(float* {what.out}, {pointers}{extra}, int {what.length}) {{",
+        *_thread_sum(what, choice, indexed),
+        *_reduction(what, choice),
+        "}\n",
+        *_wrapper(what, choice, kernel),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _thread_sum(what: Sum, choice: Choice, indexed: bool) -> Iterator[str]:
+    """Lines that leave a thread's share in `sum`."""
+    n = what.length
+
+    def term(parts: Sequence[str], index: str) -> str:
+        return f"term({', '.join([*parts, *([index, n] if indexed else [])])})"
+
+    unrolled = [f"    #pragma unroll {choice.unroll}"] if choice.unroll > 1 else []
+    yield f"    long long thread = blockIdx.x * (long long){choice.block} + threadIdx.x;"
+    yield f"    long long stride = gridDim.x * (long long){choice.block};"
+    yield "    long long first = thread;"
+    yield "    float sum = 0.0f;"
+    if choice.width > 1:
+        together = " | ".join(f"(size_t){array}" for array in what.arrays)
+        yield f"    if ((({together}) & 15) == 0) {{"
+        yield from ("    " + line for line in unrolled)
+        yield f"        for (long long k = thread; k < {n} / 4; k += stride) {{"
+        for array, value in zip(what.arrays, what.values, strict=True):
+            yield f"            float4 {value} = ((const float4*){array})[k];"
+        for place, part in enumerate("xyzw"):
+            yield f"            sum += {term([f'{v}.{part}' for v in what.values], f'4 * k + {place}')};"
+        yield "        }"
+        yield f"        first += {n} / 4 * 4;"
+        yield "    }"
+    yield from unrolled
+    yield f"    for (long long i = first; i < {n}; i += stride)"
+    yield f"        sum += {term([f'{array}[i]' for array in what.arrays], 'i')};"
+
+
+def _reduction(what: Sum, choice: Choice) -> Iterator[str]:
+    """Lines that add the threads' shares to the result."""
+    shuffle = [
+        "    for (int distance = 16; distance > 0; distance /= 2)",
+        "        sum += __shfl_down_sync(0xffffffffu, sum, distance);",
+    ]
+    add = f"atomicAdd({what.out}, {'sum' if not what.factor else f'{what.factor} * sum'});"
+    if choice.reduction == "tree":
+        yield f"    __shared__ float partial[{choice.block}];"
+        yield "    partial[threadIdx.x] = sum;"
+        yield "    __syncthreads();"
+        yield f"    for (int half = {choice.block // 2}; half > 0; half /= 2) {{"
+        yield "        if (threadIdx.x < half)"
+        yield "            partial[threadIdx.x] += partial[threadIdx.x + half];"
+        yield "        __syncthreads();"
+        yield "    }"
+        yield "    sum = partial[0];"
+        yield "    if (threadIdx.x == 0)"
+    elif choice.reduction == "shuffle":
+        warps = choice.block // 32
+        yield f"    __shared__ float partial[{warps}];"
+        yield from shuffle
+        yield "    if (threadIdx.x % 32 == 0)"
+        yield "        partial[threadIdx.x / 32] = sum;"
+        yield "    __syncthreads();"
+        yield f"    for (int warp = 1; warp < {warps} && threadIdx.x == 0; ++warp)"
+        yield "        sum += partial[warp];"
+        yield "    if (threadIdx.x == 0)"
+    elif choice.reduction == "warps":
+        yield from shuffle
+        yield "    if (threadIdx.x % 32 == 0)"
+    if choice.reduction == "threads":
+        yield f"    if (thread < {what.length})"
+    yield f"        {add}"
+
+
+def _wrapper(what: Sum, choice: Choice, kernel: str) -> Iterator[str]:
+    n = what.length
+    yield f'extern "C" void {what.name}_optimized({what.parameters}) {{'
+    if what.prepared:
+        yield f"    {what.prepared}"
+    pieces = choice.block * choice.width
+    yield f"    int blocks = ({n} - 1) / {pieces} + 1;"
+    if choice.grid:
+        yield f"    if (blocks > {choice.grid})"
+        yield f"        blocks = {choice.grid};"
+    yield f"    cudaMemset({what.out}, 0, sizeof(float));"
+    arguments = ", ".join([what.out, *what.arrays, *([what.factor] if what.factor else []), n])
+    yield f"    {kernel}<<<blocks, {choice.block}>>>({arguments});"
+    yield "}"
+
+
+# Names and terms of sums that nobody asks for.
+_WORDS = (
+    "absolute", "balanced", "biased", "bounded", "central", "clipped", "cubic", "damped", "difference", "distance",
+    "energy", "entropy", "error", "excess", "field", "flux", "gain", "harmonic", "huber", "integral", "kernel", "kl",
+    "log", "mass", "mean", "moment", "noise", "norm", "overlap", "penalty", "power", "quadratic", "ratio", "residual",
+    "rate", "score", "shifted", "signal", "sine", "smooth", "squared", "total", "trapezoid", "variance", "volume",
+    "weight",
+)  # fmt: skip
+_ARRAYS = ("A", "B", "P", "Q", "U", "V", "W", "X", "Y", "input", "target", "samples", "values", "data", "left", "right")
+_OUTS = ("out", "result", "loss", "total", "sum_out", "output", "value", "answer")
+_LENGTHS = ("N", "C", "M", "L", "K", "count", "size")
+_FUNCTIONS = ("logf", "expf", "fabsf", "sqrtf", "sinf", "cosf", "tanhf")
+
+
+def made_up(random: Random) -> Sum:
+    """A sum with random names and a random term."""
+    name = "_".join(random.sample(_WORDS, random.choice((2, 2, 3))))
+    count = random.choice((1, 2, 2, 2, 3))
+    arrays = tuple(random.sample(_ARRAYS, count))
+    out, length = random.choice(_OUTS), random.choice(_LENGTHS)
+    values = "xyz"[:count]
+    term = _expression(random, values, depth=2)
+    pointers = [f"const float* {array}" for array in arrays]
+    scalars: list[str] = []
+    factor = prepared = ""
+    if random.random() < 0.6:
+        factor = "scale"
+        kind = random.randrange(3)
+        if kind == 0:
+            prepared = f"float scale = {random.choice(('1.0f', '0.5f', '2.0f'))} / {length};"
+        elif kind == 1:
+            scalars = ["float a", "float b"]
+            divisor = random.choice((length, f"({length} - 1)", f"({length} + 1)"))
+            prepared = f"float scale = (b - a) / {divisor}{random.choice(('', ' / 3.0f', ' / 2.0f'))};"
+        else:
+            scalars = ["float alpha"]
+            prepared = f"float scale = alpha / {length};"
+    outs = [f"float* {out}"]
+    order = [*outs, *pointers] if random.random() < 0.5 else [*pointers, *outs]
+    parameters = ", ".join([*order, *scalars, f"int {length}"])
+    if random.random() < 0.15:
+        edge, inside = random.choice(("1.0f", "0.5f")), random.choice(("2.0f", "3.0f"))
+        term = f"(i == 0 || i == {length} - 1 ? {edge} : {inside}) * {values[0]}"
+    return Sum(name, parameters, out, arrays, length, term, factor, prepared)
+
+
+def _expression(random: Random, values: str, depth: int) -> str:
+    """An expression in which each value occurs."""
+    if len(values) > 1:
+        cut = random.randrange(1, len(values))
+        left, right = (_expression(random, part, depth - 1) for part in (values[:cut], values[cut:]))
+        form = random.choice(("{} * {}", "({} - {})", "({} + {})", "{} / {}", "fmaxf({}, {})", "fminf({}, {})"))
+        joined = form.format(left, right)
+    else:
+        joined = values
+    kind = random.randrange(6) if depth > 0 else 5
+    if kind == 0:
+        return f"{random.choice(_FUNCTIONS)}({joined})"
+    if kind == 1:
+        return f"({joined}) * ({joined})"
+    if kind == 2:
+        return f"{'-' if random.random() < 0.5 else ''}{random.choice(('0.5f', '2.0f', '1.5f'))} * {joined}"
+    return joined
+
+
+def baseline_region(what: Sum, random: Random) -> str:
+    """The region of a naive kernel of a made-up sum, in the style of the benchmark's baselines."""
+    n = what.length
+    elements = {value: f"{array}[i]" for value, array in zip(what.values, what.arrays, strict=True)}
+    term = re.sub(r"\b[xyz]\b", lambda found: elements.get(found[0], found[0]), what.term)
+    kernel = f"{what.name}_kernel_optimized"
+    pointers = ", ".join(f"const float* {array}" for array in what.arrays)
+    extra = f", float {what.factor}" if what.factor else ""
+    add = f"{what.factor} * partial[0]" if what.factor else "partial[0]"
+    threads = random.choice((128, 256, 256, 512))
+    prepared = f"    {what.prepared}\n" if what.prepared else ""
+    arguments = ", ".join([what.out, *what.arrays, *([what.factor] if what.factor else []), n])
+    return f"""#include <cuda_runtime.h>
+
+__global__ void {kernel}(float* {what.out}, {pointers}{extra}, int {n}) {{
+    __shared__ float partial[{threads}];
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    float term = 0.0f;
+    if (i < {n})
+        term = {term};
+    partial[threadIdx.x] = term;
+    __syncthreads();
+    for (int stride = blockDim.x / 2; stride > 0; stride /= 2) {{
+        if (threadIdx.x < stride)
+            partial[threadIdx.x] += partial[threadIdx.x + stride];
+        __syncthreads();
+    }}
+    if (threadIdx.x == 0)
+        atomicAdd({what.out}, {add});
+}}
+
+extern "C" void {what.name}_optimized({what.parameters}) {{
+{prepared}    int threads = {threads};
+    int blocks = ({n} - 1) / threads + 1;
+    cudaMemset({what.out}, 0, sizeof(float));
+    {kernel}<<<blocks, threads>>>({arguments});
+}}
+"""
