@@ -126,7 +126,7 @@ evaluation:
   tasks: [dot_product, mse_loss, monte_carlo_int, simpson_int, cross_entropy_loss]
   samples: {samples}
 # Without its tail, in which the small model's slips are, while all choices stay likely.
-generation: {{temperature: 1.0, top_p: 0.95, max_tokens: 640, batch: 16}}
+generation: {{temperature: 1.0, top_p: 0.95, max_tokens: 640, batch: 24}}
 # Of calls of 10 us some hundreds are timed here, where the paper's limit is for tens of thousands.
 reward: {{variance_limit: 0.05, relative: true}}
 """
@@ -137,8 +137,8 @@ data: unjudged
 out: pretrain_{seed}
 seed: {seed}
 epochs: {pretrain}
-batch: 32
-micro_batch: 32
+batch: 128
+micro_batch: 64
 optimization: {{learning_rate: 1.5e-3, warmup: 30, schedule: cosine}}
 every: {{checkpoint: 0}}
 """,
@@ -159,7 +159,7 @@ model: {{name: sft_{seed}, context: 1792, dtype: bfloat16}}
 data: judged
 out: contrastive_{seed}
 seed: {seed}
-grpo: {{prompts: 4, group: 16, micro_batch: 16, beta: 0.02}}
+grpo: {{prompts: 2, group: 24, micro_batch: 24, beta: 0.02}}
 optimization: {{learning_rate: 2.0e-4, warmup: 2}}
 budget: {{steps: {steps}}}
 every: {{checkpoint: 10, evaluation: {every}, canaries: {every}}}
@@ -245,12 +245,12 @@ def main() -> None:
     one.add_argument("--tasks", nargs="*", default=list(TASKS))
     two = commands.add_parser("sets")
     two.add_argument("folder", type=Path)
-    two.add_argument("--unjudged", type=int, default=8000, help="pairs for sums that no task asks for")
+    two.add_argument("--unjudged", type=int, default=40000, help="pairs for sums that no task asks for")
     two.add_argument("--judged", type=int, default=1500, help="pairs of kernels that are right")
     three = commands.add_parser("configs")
     three.add_argument("folder", type=Path)
     three.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    three.add_argument("--pretrain", type=int, default=3, help="epochs over the pairs that nobody judged")
+    three.add_argument("--pretrain", type=int, default=2, help="epochs over the pairs that nobody judged")
     three.add_argument("--steps", type=int, default=40)
     three.add_argument("--every", type=int, default=10, help="steps between evaluations")
     three.add_argument("--samples", type=int, default=16, help="samples of a task in an evaluation")

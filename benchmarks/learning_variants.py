@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from random import Random
 
 BLOCKS = (64, 128, 256, 512, 1024)
-GRIDS = (0, 132, 264, 528, 1056)  # most blocks; 0: as many as there are elements for
+GRIDS = (132, 264, 528, 1056, 65536)  # most blocks
 WIDTHS = (1, 4)  # elements of a load
 UNROLLS = (1, 4)
-REDUCTIONS = ("tree", "shuffle", "warps", "threads")
+REDUCTIONS = ("tree", "shuffle", "warps")
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Choice:
     @property
     def idea(self) -> str:
         """In words, as a plan's title."""
-        grid = f"at most {self.grid} blocks" if self.grid else "a block for each piece"
-        return f"{self.block} threads, {grid}, loads of {self.width}, unrolled {self.unroll}, {self.reduction}"
+        loads = f"loads of {self.width}, unrolled {self.unroll}"
+        return f"{self.block} threads, at most {self.grid} blocks, {loads}, {self.reduction}"
 
 
 CHOICES = tuple(itertools.starmap(Choice, itertools.product(BLOCKS, GRIDS, WIDTHS, UNROLLS, REDUCTIONS)))
@@ -127,6 +127,8 @@ def region(what: Sum, choice: Choice) -> str:
     extra = f", float {what.factor}" if what.factor else ""
     parts = [
         "#include <cuda_runtime.h>\n",
+        # Each number stands in one place: a small model need not repeat it.
+        f"constexpr int kThreads = {choice.block};\nconstexpr int kBlocks = {choice.grid};\n",
         f"__device__ float term({term_parameters}) {{\n    return {what.term};\n}}\n",
         f"__global__ void {kernel}(float* {what.out}, {pointers}{extra}, int {what.length}) {{",
         *_thread_sum(what, choice, indexed),
@@ -145,8 +147,8 @@ def _thread_sum(what: Sum, choice: Choice, indexed: bool) -> Iterator[str]:
         return f"term({', '.join([*parts, *([index, n] if indexed else [])])})"
 
     unrolled = [f"    #pragma unroll {choice.unroll}"] if choice.unroll > 1 else []
-    yield f"    long long thread = blockIdx.x * (long long){choice.block} + threadIdx.x;"
-    yield f"    long long stride = gridDim.x * (long long){choice.block};"
+    yield "    long long thread = blockIdx.x * (long long)kThreads + threadIdx.x;"
+    yield "    long long stride = gridDim.x * (long long)kThreads;"
     yield "    long long first = thread;"
     yield "    float sum = 0.0f;"
     if choice.width > 1:
@@ -174,10 +176,10 @@ def _reduction(what: Sum, choice: Choice) -> Iterator[str]:
     ]
     add = f"atomicAdd({what.out}, {'sum' if not what.factor else f'{what.factor} * sum'});"
     if choice.reduction == "tree":
-        yield f"    __shared__ float partial[{choice.block}];"
+        yield "    __shared__ float partial[kThreads];"
         yield "    partial[threadIdx.x] = sum;"
         yield "    __syncthreads();"
-        yield f"    for (int half = {choice.block // 2}; half > 0; half /= 2) {{"
+        yield "    for (int half = kThreads / 2; half > 0; half /= 2) {"
         yield "        if (threadIdx.x < half)"
         yield "            partial[threadIdx.x] += partial[threadIdx.x + half];"
         yield "        __syncthreads();"
@@ -185,20 +187,17 @@ def _reduction(what: Sum, choice: Choice) -> Iterator[str]:
         yield "    sum = partial[0];"
         yield "    if (threadIdx.x == 0)"
     elif choice.reduction == "shuffle":
-        warps = choice.block // 32
-        yield f"    __shared__ float partial[{warps}];"
+        yield "    __shared__ float partial[kThreads / 32];"
         yield from shuffle
         yield "    if (threadIdx.x % 32 == 0)"
         yield "        partial[threadIdx.x / 32] = sum;"
         yield "    __syncthreads();"
-        yield f"    for (int warp = 1; warp < {warps} && threadIdx.x == 0; ++warp)"
+        yield "    for (int warp = 1; warp < kThreads / 32 && threadIdx.x == 0; ++warp)"
         yield "        sum += partial[warp];"
         yield "    if (threadIdx.x == 0)"
-    elif choice.reduction == "warps":
+    else:
         yield from shuffle
         yield "    if (threadIdx.x % 32 == 0)"
-    if choice.reduction == "threads":
-        yield f"    if (thread < {what.length})"
     yield f"        {add}"
 
 
@@ -207,14 +206,11 @@ def _wrapper(what: Sum, choice: Choice, kernel: str) -> Iterator[str]:
     yield f'extern "C" void {what.name}_optimized({what.parameters}) {{'
     if what.prepared:
         yield f"    {what.prepared}"
-    pieces = choice.block * choice.width
-    yield f"    int blocks = ({n} - 1) / {pieces} + 1;"
-    if choice.grid:
-        yield f"    if (blocks > {choice.grid})"
-        yield f"        blocks = {choice.grid};"
+    piece = f"({choice.width} * kThreads)" if choice.width > 1 else "kThreads"
+    yield f"    int blocks = min(({n} - 1) / {piece} + 1, kBlocks);"
     yield f"    cudaMemset({what.out}, 0, sizeof(float));"
     arguments = ", ".join([what.out, *what.arrays, *([what.factor] if what.factor else []), n])
-    yield f"    {kernel}<<<blocks, {choice.block}>>>({arguments});"
+    yield f"    {kernel}<<<blocks, kThreads>>>({arguments});"
     yield "}"
 
 
