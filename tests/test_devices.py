@@ -22,7 +22,7 @@ PACKAGE = Path(cudamaster.__file__).parent
 ABSENT = LocalGpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
 # Faults are looked for, and profiles read, by tools of one vendor each; the model counts what the CPU device executes;
 # a cluster's node without a GPU compiles for that of another.
-NAMED_IN = {"faults", "profiling", "modelling", "vendor", "cluster", "cli", "devices"}
+NAMED_IN = {"faults", "profiling", "modelling", "vendor", "cluster", "training", "cli", "devices"}
 
 
 def some_devices() -> list[Device]:
