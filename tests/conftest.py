@@ -29,8 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have Hypothesis try fewer examples where the short tests are asked for."""
-    settings.register_profile("quick", max_examples=40)
+    """No deadlines for the examples of Hypothesis, and fewer of them where the short tests are asked for."""
+    # How long an example takes says how busy the machine is.
+    settings.register_profile("default", deadline=None)
+    settings.register_profile("quick", max_examples=40, deadline=None)
     if config.getoption("--quick"):
         settings.load_profile("quick")
 
