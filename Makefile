@@ -4,8 +4,9 @@ PYTHON ?= python3
 UV := 0.13.9
 VENV := .venv
 BIN := $(VENV)/bin
-# Two more than there are cores: many tests wait for a server, a signal or a cluster.
-SIDE_BY_SIDE := -n $(shell expr $$(nproc) + 2) --maxprocesses 16 --dist worksteal
+# More than there are cores: many tests wait for a server, a signal or a cluster. Of the short ones fewer do, and each
+# process first takes its time to collect them.
+side_by_side = -n $(shell expr $$(nproc) + $(1)) --maxprocesses 16 --dist worksteal
 # C and CUDA to be formatted: all but what runs have recorded.
 SOURCES := '*.cu' '*.h' '*.cpp' ':!results' ':!tests/kept'
 
@@ -19,10 +20,10 @@ demo: $(VENV)/.ready
 
 # At least one test of every kind, in about five minutes on two cores; and all of them, in half an hour to an hour.
 test: setup
-	$(BIN)/pytest --quick $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	$(BIN)/pytest --quick $(call side_by_side,1) $(PYTEST_ARGS)
 
 test-all: setup
-	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	$(BIN)/pytest $(call side_by_side,2) $(PYTEST_ARGS)
 
 # The site of README.md, docs/ and results/, in site/. A link that leads nowhere or a page in no menu fails.
 docs: $(VENV)/.docs-ready

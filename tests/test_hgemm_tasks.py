@@ -365,6 +365,7 @@ def test_every_strategy_searches_with_the_playbook(tmp_path: Path, strategy: str
     assert "hgemm_tn_fp32_16x24x40 (fp16): finished" in command("show", str(run))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plain")
 def test_a_suite_of_two_shapes_has_a_report_of_its_own(tmp_path: Path) -> None:
     words = ["-R", "1", "-D", "0", "--profile", "none", "--device", "cpu", "--out", str(tmp_path)]

@@ -111,6 +111,7 @@ def test_an_error_of_a_callers_progress_is_the_callers(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_is_a_verdict() -> None:
     wrong = KERNEL.replace("i < N", "i < N - 1")
     verdict = cudamaster.evaluate("relu", wrong, device="cpu", check_only=True)

@@ -139,7 +139,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.slow(but=["compare", "profile"])
+@pytest.mark.slow(but=["profile"])
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_say_that_they_are_modelled(command: str) -> None:

@@ -169,6 +169,7 @@ def card(tmp_path: Path) -> cards.TaskCard:
     return cards.load(str(tmp_path / "tasks" / "masked_means.yaml"))
 
 
+@pytest.mark.slow
 def test_it_is_judged_as_any_other(card: cards.TaskCard) -> None:
     """The baseline under its new names is right. Wrong elements of each type are found, and a wrong type is named."""
     region = harness.baseline_region(card, Precision.FP32)

@@ -74,6 +74,7 @@ def models(server: ChatServer) -> dict[Role, Model]:
 SETTINGS = Settings("cudamaster", 1, 3, "stand-in", dict.fromkeys(ROLES, "openai/test-model"))
 
 
+@pytest.mark.slow
 def test_the_whole_way_with_a_model_that_needs_three_debug_tries(tmp_path: Path, workbench: Workbench) -> None:
     run = tmp_path / "run"
     with ChatServer(answer) as server:
