@@ -26,16 +26,17 @@ from time import monotonic
 
 from learning_variants import CHOICES, TASKS, baseline_region, made_up, real, region
 
-import cudamaster
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.contrast import Exemplar
 from cudamaster.core.values import Candidate, Hardware, Precision, Verdict
+from cudamaster.core.version import program
 from cudamaster.library.subjects import choose_device, load_task
 from cudamaster.strategies.exemplars import Pool, Selection
 from cudamaster.tasks.cards import TaskCard
-from cudamaster.training.kernels import JudgedKernel, Provenance
+from cudamaster.training.kernels import JudgedKernel, Provenance, gpu_of, harness_of
 from cudamaster.training.problems import Problem, loaded
 from cudamaster.training.prompts import Form, completion, prompt
+from cudamaster.training.reward import Rule
 from cudamaster.training.scoring import Scoring
 from cudamaster.training.verdicts import Verdicts
 from cudamaster.workbench.evaluation import Workbench
@@ -69,8 +70,9 @@ def measure(out: Path, each: int, jobs: int, tasks: Sequence[str]) -> None:
         verdict = bench.evaluate(candidate)
         card = bench.card
         provenance = Provenance(
-            card.suite, card.category, card.hash, cudamaster.__version__, SOURCE, idea, is_baseline=not code
-        )
+            card.suite, card.category, card.hash, harness_of(program()), SOURCE, idea, is_baseline=not code,
+            gpu=gpu_of(bench.hardware),
+        )  # fmt: skip
         kernel = JudgedKernel(candidate, verdict, provenance)
         with lock, path.open("a") as file:
             file.write(json.dumps(kernel.to_json()) + "\n")
@@ -116,19 +118,22 @@ def sets(out: Path, unjudged: int, judged: int) -> None:
     _write(out / "unjudged", pairs, [])
 
 
-JUDGED = """\
+# The timed sizes that rewards come from; of calls of 10 us some hundreds are timed, where the paper's limit is for tens
+# of thousands.
+REWARDED = ("N=65536", "N=262144", "N=1048576")
+RULE = Rule(variance_limit=0.05, relative=True)
+JUDGED = f"""\
 judge:
   tasks: [dot_product, mse_loss, monte_carlo_int, simpson_int]
-  cases: [N=65536, N=262144, N=1048576]  # rewards come from these sizes, evaluations are about the others
+  cases: [{", ".join(REWARDED)}]  # evaluations are about the other sizes
   workers: 12
   verdicts: verdicts.jsonl
 evaluation:
   tasks: [dot_product, mse_loss, monte_carlo_int, simpson_int, cross_entropy_loss]
-  samples: {samples}
+  samples: {{samples}}
 # Without its tail, in which the small model's slips are, while all choices stay likely.
-generation: {{temperature: 1.0, top_p: 0.95, max_tokens: 640, batch: 24}}
-# Of calls of 10 us some hundreds are timed here, where the paper's limit is for tens of thousands.
-reward: {{variance_limit: 0.05, relative: true}}
+generation: {{{{temperature: 1.0, top_p: 0.95, max_tokens: 640, batch: 24}}}}
+reward: {{{{variance_limit: {RULE.variance_limit}, relative: true}}}}
 """
 CONFIGS = {
     "pretrain": """\
@@ -178,19 +183,21 @@ def configs(out: Path, seeds: Sequence[int], **numbers: int) -> None:
 def known(out: Path) -> None:
     """Write the verdicts of `measure` as the stages keep theirs.
 
-    They have to be of the same judge and GPU: files of bench/, and of the packages that judge, must not have changed.
+    Those of another version or commit of this program, or of another GPU, are left out: their judge was another.
     """
     benches = OneGpu()
     problems = {one.card.name: one for one in loaded(list(TASKS), [Precision.FP32], benches.bench)}
     with ThreadPoolExecutor(1) as executor:
         verdicts = Verdicts(out / "verdicts.jsonl", "measure")
         pool = Scoring(benches, verdicts, executor, str(out))
-        for kernel in read(out / "kernels.jsonl"):
+        every = read(out / "kernels.jsonl")
+        for kernel in every:
             problem = problems[kernel.candidate.task]
-            key = pool.key(problem, problem.candidate(kernel.candidate.code))
-            if kernel.candidate.id == problem.candidate(kernel.candidate.code).id and key not in verdicts:
+            same = (harness_of(program()), gpu_of(problem.hardware))
+            key = pool.key(problem, kernel.candidate)
+            if (kernel.provenance.harness, kernel.provenance.gpu) == same and key not in verdicts:
                 verdicts.add(key, kernel)
-        print(f"{verdicts.paid} verdicts in {verdicts.path}")
+        print(f"{verdicts.paid} of {len(every)} verdicts are in {verdicts.path}")
 
 
 class OneGpu:

@@ -165,4 +165,4 @@ def _print(done: Exported) -> None:
             out.print(f"- {line}")
         if len(lines) > _FEW:
             out.print(f"… {len(lines) - _FEW} more: {done.folder}/README.md")
-    print_to_copy(out, f"Written to {done.folder}.", f"Next: {ourselves('train', '--help')}")
+    print_to_copy(out, f"Written to {done.folder}.", f"Next: {ourselves('train', 'sft', 'CONFIG')}")

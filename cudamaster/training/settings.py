@@ -181,8 +181,24 @@ def _method(value: object) -> object:
 Shown = Annotated[Exemplars, BeforeValidator(_method)]
 
 
-class Sft(Stage):
-    """Supervised fine-tuning on pairs. `batch` pairs make a step, `micro_batch` of them are computed at once.
+class Supervised(Stage):
+    """What the stages that learn pairs have: `batch` pairs make a step, `micro_batch` of them are computed at once."""
+
+    epochs: Above0 = 1.0
+    batch: Positive = 16
+    micro_batch: Positive = 8
+
+    @model_validator(mode="after")
+    def _of_pairs(self) -> Self:
+        if self.batch % self.micro_batch:
+            raise ValueError(f"batch {self.batch} is no multiple of micro_batch {self.micro_batch}")
+        if self.every.canaries:
+            raise ValueError("canaries earn a reward, and this stage has none: leave every.canaries out")
+        return self
+
+
+class Sft(Supervised):
+    """Supervised fine-tuning on pairs.
 
     Without `budget.steps` there are `epochs` over the set. With `exemplars` each pair is also there `copies` times with
     exemplars in its prompt (training/contrasts.py), as the contrastive stage will show them.
@@ -192,40 +208,26 @@ class Sft(Stage):
     judge: Judge | None = None
     exemplars: Shown = Exemplars(method="none")
     copies: Positive = 4
-    epochs: Above0 = 1.0
-    batch: Positive = 16
-    micro_batch: Positive = 8
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if self.batch % self.micro_batch:
-            raise ValueError(f"batch {self.batch} is no multiple of micro_batch {self.micro_batch}")
         if self.every.evaluation and self.judge is None:
             raise ValueError("an evaluation needs the section judge")
-        if self.every.canaries:
-            raise ValueError("canaries earn a reward, and this stage has none: leave every.canaries out")
         return self
 
 
-class Selftaught(Stage):
+class Selftaught(Supervised):
     """Self-supervised rounds: `samples` of each task, of which the right ones are trained on for `epochs`."""
 
     stage = "selftaught"
     judge: Judge
     rounds: Positive = 4
     samples: Positive = 16
-    epochs: Above0 = 1.0
-    batch: Positive = 16
-    micro_batch: Positive = 8
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if self.batch % self.micro_batch:
-            raise ValueError(f"batch {self.batch} is no multiple of micro_batch {self.micro_batch}")
         if self.model.new is not None:
             raise ValueError("a model that is new writes no kernel that is right: begin with the stage sft")
-        if self.every.canaries:
-            raise ValueError("canaries earn a reward, and this stage has none: leave every.canaries out")
         return self
 
 

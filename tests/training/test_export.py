@@ -345,7 +345,7 @@ def test_the_command_says_what_it_wrote_and_what_not(searched: Path, tmp_path: P
     assert done.exit_code == 0, done.output
     shown = " ".join(done.output.split())
     for said in ("sft 1 0", "kernels 4 4", "held out: relu", "refused 2", "not among the 1 best, so not in sft 2",
-                 f"Written to {out}.", "train --help"):  # fmt: skip
+                 f"Written to {out}.", "train sft CONFIG"):  # fmt: skip
         assert said in shown
 
 
