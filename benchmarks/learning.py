@@ -9,13 +9,14 @@ learning_variants.py writes the variants. Verdicts lie in FOLDER/kernels.jsonl, 
 `sets` makes two folders for `cudamaster train sft`. In `unjudged` are pairs of kernels for sums that no task asks for:
 a model that is new learns the language from them, and to take names and terms from its prompt. In `judged` are pairs
 of the kernels that are right, each as often as any other, however fast: what learns from these writes as the variants
-are distributed. The task that is held out is in neither.
+are distributed. As many pairs for made-up sums are among them. The task that is held out is in neither.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -104,18 +105,23 @@ def sets(out: Path, unjudged: int, judged: int) -> None:
         shown = baseline if random.random() < 0.3 else others.draw(Selection(2, temperature=1e9), random)
         ask = prompt(Form.COMPACT, _brief(task), shown)[0].content
         pairs.append((ask, completion(Form.COMPACT, "", wanted.candidate.code)))
-    _write(out / "judged", pairs, kernels)
-    pairs = []
-    for _ in range(unjudged):
+    # Made-up sums among the others, so that names and terms are still taken from the prompt.
+    _write(out / "judged", [*pairs, *(_made_up(random) for _ in range(judged))], kernels)
+    _write(out / "unjudged", [_made_up(random) for _ in range(unjudged)], [])
+
+
+def _made_up(random: Random) -> tuple[str, str]:
+    """A pair for a sum that no task asks for; the one that is held out is not among them under another name."""
+    what = made_up(random)
+    while re.sub("[xyz]", "v", what.term) == re.sub("[xyz]", "v", TASKS[HELD_OUT].term):
         what = made_up(random)
-        first, second, third = random.sample(CHOICES, 3)
-        shown_regions = random.choice(
-            ([baseline_region(what, random)], [region(what, first)], [region(what, first), region(what, second)])
-        )
-        lines = "".join(f"// not judged\n{code.strip()}\n" for code in shown_regions)
-        ask = f"// {what.name} fp32\n{lines}// write\n"
-        pairs.append((ask, completion(Form.COMPACT, "", region(what, third))))
-    _write(out / "unjudged", pairs, [])
+    first, second, third = random.sample(CHOICES, 3)
+    shown_regions = random.choice(
+        ([baseline_region(what, random)], [region(what, first)], [region(what, first), region(what, second)])
+    )
+    lines = "".join(f"// not judged\n{code.strip()}\n" for code in shown_regions)
+    ask = f"// {what.name} fp32\n{lines}// write\n"
+    return ask, completion(Form.COMPACT, "", region(what, third))
 
 
 # The timed sizes that rewards come from; of calls of 10 us some hundreds are timed, where the paper's limit is for tens
@@ -132,7 +138,7 @@ evaluation:
   tasks: [dot_product, mse_loss, monte_carlo_int, simpson_int, cross_entropy_loss]
   samples: {{samples}}
 # Without its tail, in which the small model's slips are, while all choices stay likely.
-generation: {{{{temperature: 1.0, top_p: 0.95, max_tokens: 640, batch: 24}}}}
+generation: {{{{temperature: 1.0, top_p: 0.95, max_tokens: 640, batch: 128}}}}
 reward: {{{{variance_limit: {RULE.variance_limit}, relative: true}}}}
 """
 CONFIGS = {
@@ -143,7 +149,7 @@ out: pretrain_{seed}
 seed: {seed}
 epochs: {pretrain}
 batch: 128
-micro_batch: 64
+micro_batch: 128
 optimization: {{learning_rate: 1.5e-3, warmup: 30, schedule: cosine}}
 every: {{checkpoint: 0}}
 """,
@@ -152,9 +158,9 @@ model: {{name: pretrain_{seed}, context: 1792, dtype: bfloat16}}
 data: judged
 out: sft_{seed}
 seed: {seed}
-epochs: 10
-batch: 32
-micro_batch: 32
+epochs: {sft}
+batch: 64
+micro_batch: 64
 optimization: {{learning_rate: 7.0e-4, warmup: 10, schedule: cosine}}
 every: {{checkpoint: 0}}
 """
@@ -258,6 +264,7 @@ def main() -> None:
     three.add_argument("folder", type=Path)
     three.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     three.add_argument("--pretrain", type=int, default=2, help="epochs over the pairs that nobody judged")
+    three.add_argument("--sft", type=int, default=6, help="epochs over the pairs that were judged, and as many others")
     three.add_argument("--steps", type=int, default=40)
     three.add_argument("--every", type=int, default=10, help="steps between evaluations")
     three.add_argument("--samples", type=int, default=16, help="samples of a task in an evaluation")
@@ -269,7 +276,7 @@ def main() -> None:
     elif given.command == "sets":
         sets(given.folder, given.unjudged, given.judged)
     elif given.command == "configs":
-        numbers = {name: getattr(given, name) for name in ("pretrain", "steps", "every", "samples")}
+        numbers = {name: getattr(given, name) for name in ("pretrain", "sft", "steps", "every", "samples")}
         configs(given.folder, given.seeds, **numbers)
     else:
         known(given.folder)

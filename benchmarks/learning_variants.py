@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-BLOCKS = (64, 128, 256, 512, 1024)
-GRIDS = (132, 264, 528, 1056, 65536)  # most blocks
+BLOCKS = (64, 256, 1024)
+GRIDS = (132, 1056, 65536)  # most blocks
 WIDTHS = (1, 4)  # elements of a load
 UNROLLS = (1, 4)
 REDUCTIONS = ("tree", "shuffle", "warps")
@@ -223,6 +223,7 @@ _WORDS = (
     "weight",
 )  # fmt: skip
 _ARRAYS = ("A", "B", "P", "Q", "U", "V", "W", "X", "Y", "input", "target", "samples", "values", "data", "left", "right")
+_VOWELS, _CONSONANTS = "aeiou", "bcdfghjklmnpqrstvwxyz"
 _OUTS = ("out", "result", "loss", "total", "sum_out", "output", "value", "answer")
 _LENGTHS = ("N", "C", "M", "L", "K", "count", "size")
 _FUNCTIONS = ("logf", "expf", "fabsf", "sqrtf", "sinf", "cosf", "tanhf")
@@ -230,12 +231,13 @@ _FUNCTIONS = ("logf", "expf", "fabsf", "sqrtf", "sinf", "cosf", "tanhf")
 
 def made_up(random: Random) -> Sum:
     """A sum with random names and a random term."""
-    name = "_".join(random.sample(_WORDS, random.choice((2, 2, 3))))
+    name = "_".join(_word(random) for _ in range(random.choice((2, 2, 3))))
     count = random.choice((1, 2, 2, 2, 3))
     arrays = tuple(random.sample(_ARRAYS, count))
     out, length = random.choice(_OUTS), random.choice(_LENGTHS)
     values = "xyz"[:count]
-    term = _expression(random, values, depth=2)
+    # In any order, as the first array need not stand first in a term.
+    term = _expression(random, "".join(random.sample(values, count)), depth=2)
     pointers = [f"const float* {array}" for array in arrays]
     scalars: list[str] = []
     factor = prepared = ""
@@ -260,6 +262,14 @@ def made_up(random: Random) -> Sum:
     return Sum(name, parameters, out, arrays, length, term, factor, prepared)
 
 
+def _word(random: Random) -> str:
+    """A word of a name: half of them mean nothing, so that there are no names to know by heart."""
+    if random.random() < 0.5:
+        return random.choice(_WORDS)
+    syllables = (random.choice(_CONSONANTS) + random.choice(_VOWELS) for _ in range(random.choice((2, 3))))
+    return "".join(syllables) + random.choice(("", random.choice(_CONSONANTS)))
+
+
 def _expression(random: Random, values: str, depth: int) -> str:
     """An expression in which each value occurs."""
     if len(values) > 1:
@@ -269,13 +279,15 @@ def _expression(random: Random, values: str, depth: int) -> str:
         joined = form.format(left, right)
     else:
         joined = values
-    kind = random.randrange(6) if depth > 0 else 5
+    kind = random.randrange(7) if depth > 0 else 6
     if kind == 0:
         return f"{random.choice(_FUNCTIONS)}({joined})"
     if kind == 1:
         return f"({joined}) * ({joined})"
     if kind == 2:
         return f"{'-' if random.random() < 0.5 else ''}{random.choice(('0.5f', '2.0f', '1.5f'))} * {joined}"
+    if kind == 3:
+        return f"-{joined}"
     return joined
 
 
@@ -291,7 +303,12 @@ def baseline_region(what: Sum, random: Random) -> str:
     threads = random.choice((128, 256, 256, 512))
     prepared = f"    {what.prepared}\n" if what.prepared else ""
     arguments = ", ".join([what.out, *what.arrays, *([what.factor] if what.factor else []), n])
-    return f"""#include <cuda_runtime.h>
+    header = f"""// {what.name.replace("_", " ").capitalize()}, fp32: {what.out}[0] = sum of {term}.
+//
+// Shapes  {", ".join(what.arrays)}: {n}, {what.out}: 1
+// Naive   one element per thread, a tree in shared memory, and one atomic addition per block
+"""
+    return f"""{header if random.random() < 0.5 else ""}#include <cuda_runtime.h>
 
 __global__ void {kernel}(float* {what.out}, {pointers}{extra}, int {n}) {{
     __shared__ float partial[{threads}];

@@ -160,20 +160,25 @@ class _Work(Hooks):
         session.taken_seconds()
         self._since = monotonic()
         self._step = trainer.state.global_step // settings.grpo.iterations + 1
-        self._groups = [self._group(number) for number in range(settings.grpo.prompts)]
+        asked = [self._problem_and_prompt(number) for number in range(settings.grpo.prompts)]
+        written = session.write(
+            [(problem, messages) for problem, _, messages in asked], settings.grpo.group,
+            f"{settings.seed} step {self._step}",
+        )  # fmt: skip
+        self._groups = [
+            Group(problem, exemplars, tuple(messages), tuple(samples))
+            for (problem, exemplars, messages), samples in zip(asked, written, strict=True)
+        ]
         samples = [sample for group in self._groups for sample in group.samples]
         ids = [session.policy.ids(group.messages) for group in self._groups for _ in group.samples]
         return {"prompt_ids": ids, "completion_ids": [list(one.tokens) for one in samples], "logprobs": None}
 
-    def _group(self, number: int) -> Group:
-        session, settings, step = self._session, self._settings, self._step
-        turn = (step - 1) * settings.grpo.prompts + number
+    def _problem_and_prompt(self, number: int) -> tuple[Problem, tuple[Exemplar, ...], Sequence[Message]]:
+        """What the step's group of this number is about, and its prompt."""
+        session, settings = self._session, self._settings
+        turn = (self._step - 1) * settings.grpo.prompts + number
         problem = session.problems[order(len(session.problems), turn, settings.seed)]
-        exemplars, messages = self._asked(problem, step, number)
-        seed = f"{settings.seed} step {step} {number}"
-        samples = session.write(problem, messages, settings.grpo.group, seed)
-        session.observer.doing("sampling", (number + 1) * settings.grpo.group, settings.grpo.prompts * len(samples))
-        return Group(problem, exemplars, tuple(messages), tuple(samples))
+        return problem, *self._asked(problem, self._step, number)
 
     def _asked(self, problem: Problem, step: int, number: int) -> tuple[tuple[Exemplar, ...], Sequence[Message]]:
         """The prompt of a group. Of exemplars that leave no room for a kernel, the slowest are left out."""

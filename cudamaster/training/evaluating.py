@@ -29,10 +29,8 @@ def try_out(session: Session, step: int, asking: Asking) -> None:
     """Sample every problem that is tried, and write a line for each. Raises BudgetSpent where that is too much."""
     number = session.settings.evaluation.samples
     session.must_afford(number * len(session.tried))
-    samples = [
-        session.write(problem, asking(problem), number, f"{session.settings.seed} evaluation {step} {problem.name}")
-        for problem in session.tried
-    ]
+    asked = [(problem, asking(problem)) for problem in session.tried]
+    samples = session.write(asked, number, f"{session.settings.seed} evaluation {step}")
     every = [session.verdicts(some) for some in samples]
     for problem, verdicts in zip(session.tried, every, strict=True):
         row = {"step": step, "task": problem.name, "held_out": problem not in session.problems}

@@ -52,20 +52,25 @@ class Policy:
         """Whether a completion has room behind a prompt."""
         return len(ids) + generation.max_tokens <= self.about.context
 
-    def sample(self, ids: Sequence[int], number: int, generation: Generation, seed: str) -> list[list[int]]:
-        """`number` completions of a prompt, as tokens, each with its end token if it came to one.
+    def sample(self, prompts: Sequence[Sequence[int]], generation: Generation, seed: str) -> list[list[int]]:
+        """A completion of each prompt, all written at once; as tokens, each with its end token if it came to one.
 
-        The same weights, seed and machine give the same ones; other random numbers are not touched.
+        The same weights, prompts, seed and machine give the same ones; other random numbers are not touched.
         """
         import torch
         from transformers import GenerationConfig
 
         model = self.model
         device = model.device
+        pad = self.tokenizer.pad_token_id
         config = GenerationConfig(
             do_sample=True, temperature=generation.temperature, top_p=generation.top_p, top_k=0,
-            max_new_tokens=generation.max_tokens, eos_token_id=self.ends, pad_token_id=self.tokenizer.pad_token_id,
+            max_new_tokens=generation.max_tokens, eos_token_id=self.ends, pad_token_id=pad,
         )  # fmt: skip
+        longest = max(map(len, prompts))
+        # Completions continue at the right, so shorter prompts are padded at the left.
+        asked = torch.tensor([[pad] * (longest - len(ids)) + list(ids) for ids in prompts], device=device)
+        seen = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts], device=device)
         was_training = model.training
         model.eval()
         gpus = [device] if device.type == "cuda" else []
@@ -73,11 +78,10 @@ class Policy:
         try:
             with torch.random.fork_rng(gpus), torch.no_grad(), autocast:
                 torch.manual_seed(int(content_hash(seed), 16) % 2**63)
-                asked = torch.tensor([list(ids)] * number, device=device)
-                found = model.generate(input_ids=asked, attention_mask=torch.ones_like(asked), generation_config=config)
+                found = model.generate(input_ids=asked, attention_mask=seen, generation_config=config)
         finally:
             model.train(was_training)
-        return [self._until_end(row[len(ids) :].tolist()) for row in found]
+        return [self._until_end(row[longest:].tolist()) for row in found]
 
     def text(self, completion: Sequence[int]) -> str:
         """What a completion says."""

@@ -128,7 +128,7 @@ def _samples(session: Session, problem: Problem, number: int, messages: Sequence
     while len(samples) < settings.samples:
         size = min(settings.generation.batch, settings.samples - len(samples))
         seed = f"{settings.seed} round {number} {problem.name} {len(samples)}"
-        written = session.write(problem, messages, size, seed)
+        (written,) = session.write([(problem, messages)], size, seed)
         for sample in written:
             session.folder.append(
                 SAMPLES,

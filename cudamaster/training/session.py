@@ -71,27 +71,34 @@ class Session:
     tried: Sequence[Problem] = ()  # in evaluations
     seconds: Seconds = field(default_factory=Seconds)
 
-    def write(self, problem: Problem, messages: Sequence[Message], number: int, seed: str) -> list[Sample]:
-        """`number` samples of a prompt, the judging of each begun as soon as its micro-batch is there.
+    def write(self, asked: Sequence[tuple[Problem, Sequence[Message]]], number: int, seed: str) -> list[list[Sample]]:
+        """`number` samples of each prompt, the judging of each begun as soon as its micro-batch is there.
 
-        Raises UsageError for a prompt that leaves no room for a completion.
+        A micro-batch may have samples of several prompts. Raises UsageError for a prompt that leaves no room for a
+        completion.
         """
         generation, policy = self.settings.generation, self.policy
-        ids = policy.ids(messages)
-        if not policy.fits(ids, generation):
-            context = self.settings.model.context
-            raise UsageError(
-                f"A prompt for {problem.name} has {len(ids)} tokens; with {generation.max_tokens} more for the kernel "
-                f"they exceed model.context, which is {context}.",
-                "Raise model.context, lower generation.max_tokens, or show fewer exemplars.",
-            )
-        samples: list[Sample] = []
-        while len(samples) < number:
+        waiting: list[tuple[int, Problem, list[int]]] = []
+        for place, (problem, messages) in enumerate(asked):
+            ids = policy.ids(messages)
+            if not policy.fits(ids, generation):
+                context = self.settings.model.context
+                raise UsageError(
+                    f"A prompt for {problem.name} has {len(ids)} tokens; with {generation.max_tokens} more for the "
+                    f"kernel they exceed model.context, which is {context}.",
+                    "Raise model.context, lower generation.max_tokens, or show fewer exemplars.",
+                )
+            waiting += [(place, problem, ids)] * number
+        samples: list[list[Sample]] = [[] for _ in asked]
+        for first in range(0, len(waiting), generation.batch):
             began = monotonic()
-            size = min(generation.batch, number - len(samples))
-            completions = policy.sample(ids, size, generation, f"{seed} {len(samples)}")
+            some = waiting[first : first + generation.batch]
+            completions = policy.sample([ids for _, _, ids in some], generation, f"{seed} {first}")
             self.seconds.generation += monotonic() - began
-            samples += [self.sample(problem, self.policy.text(tokens), tokens) for tokens in completions]
+            for (place, problem, _), tokens in zip(some, completions, strict=True):
+                samples[place].append(self.sample(problem, self.policy.text(tokens), tokens))
+            if len(waiting) > generation.batch:
+                self.observer.doing("sampling", first + len(some), len(waiting))
         return samples
 
     def sample(self, problem: Problem, text: str, tokens: Sequence[int] = ()) -> Sample:

@@ -77,7 +77,7 @@ class Optimization(_Strict):
 
 
 class Generation(_Strict):
-    """How completions are sampled; `batch` of one prompt at a time, each of which is judged while the next is made."""
+    """How completions are sampled: `batch` at once, of one prompt or more; they are judged while others are written."""
 
     temperature: Above0 = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
