@@ -106,22 +106,22 @@ def sets(out: Path, unjudged: int, judged: int) -> None:
         ask = prompt(Form.COMPACT, _brief(task), shown)[0].content
         pairs.append((ask, completion(Form.COMPACT, "", wanted.candidate.code)))
     # Made-up sums among the others, so that names and terms are still taken from the prompt.
-    _write(out / "judged", [*pairs, *(_made_up(random) for _ in range(judged))], kernels)
-    _write(out / "unjudged", [_made_up(random) for _ in range(unjudged)], [])
+    _write(out / "judged", [*pairs, *(_made_up(random, (1, 2)) for _ in range(judged))], kernels)
+    _write(out / "unjudged", [_made_up(random, (1,)) for _ in range(unjudged)], [])
 
 
-def _made_up(random: Random) -> tuple[str, str]:
-    """A pair for a sum that no task asks for; the one that is held out is not among them under another name."""
+def _made_up(random: Random, shown: Sequence[int]) -> tuple[str, str]:
+    """A pair for a sum that no task asks for, with a baseline or so many exemplars in the prompt.
+
+    The sum of the task that is held out is not among them under another name.
+    """
     what = made_up(random)
     while re.sub("[xyz]", "v", what.term) == re.sub("[xyz]", "v", TASKS[HELD_OUT].term):
         what = made_up(random)
-    first, second, third = random.sample(CHOICES, 3)
-    shown_regions = random.choice(
-        ([baseline_region(what, random)], [region(what, first)], [region(what, first), region(what, second)])
-    )
-    lines = "".join(f"// not judged\n{code.strip()}\n" for code in shown_regions)
-    ask = f"// {what.name} fp32\n{lines}// write\n"
-    return ask, completion(Form.COMPACT, "", region(what, third))
+    wanted, *others = random.sample(CHOICES, 1 + random.choice(shown))
+    codes = [baseline_region(what, random)] if random.random() < 0.4 else [region(what, one) for one in others]
+    lines = "".join(f"// not judged\n{code.strip()}\n" for code in codes)
+    return f"// {what.name} fp32\n{lines}// write\n", completion(Form.COMPACT, "", region(what, wanted))
 
 
 # The timed sizes that rewards come from; of calls of 10 us some hundreds are timed, where the paper's limit is for tens
@@ -148,9 +148,10 @@ data: unjudged
 out: pretrain_{seed}
 seed: {seed}
 epochs: {pretrain}
-batch: 128
-micro_batch: 128
-optimization: {{learning_rate: 1.5e-3, warmup: 30, schedule: cosine}}
+batch: 64
+micro_batch: 64
+optimization: {{learning_rate: 1.5e-3, warmup: 50, schedule: cosine}}
+budget: {{minutes: {minutes}}}
 every: {{checkpoint: 0}}
 """,
     "sft": """\
@@ -258,12 +259,13 @@ def main() -> None:
     one.add_argument("--tasks", nargs="*", default=list(TASKS))
     two = commands.add_parser("sets")
     two.add_argument("folder", type=Path)
-    two.add_argument("--unjudged", type=int, default=40000, help="pairs for sums that no task asks for")
+    two.add_argument("--unjudged", type=int, default=30000, help="pairs for sums that no task asks for")
     two.add_argument("--judged", type=int, default=1500, help="pairs of kernels that are right")
     three = commands.add_parser("configs")
     three.add_argument("folder", type=Path)
     three.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    three.add_argument("--pretrain", type=int, default=2, help="epochs over the pairs that nobody judged")
+    three.add_argument("--pretrain", type=int, default=4, help="epochs over the pairs that nobody judged")
+    three.add_argument("--minutes", type=int, default=6, help="after which the first stage ends")
     three.add_argument("--sft", type=int, default=6, help="epochs over the pairs that were judged, and as many others")
     three.add_argument("--steps", type=int, default=40)
     three.add_argument("--every", type=int, default=10, help="steps between evaluations")
@@ -276,7 +278,7 @@ def main() -> None:
     elif given.command == "sets":
         sets(given.folder, given.unjudged, given.judged)
     elif given.command == "configs":
-        numbers = {name: getattr(given, name) for name in ("pretrain", "sft", "steps", "every", "samples")}
+        numbers = {name: getattr(given, name) for name in ("pretrain", "minutes", "sft", "steps", "every", "samples")}
         configs(given.folder, given.seeds, **numbers)
     else:
         known(given.folder)

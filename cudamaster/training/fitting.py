@@ -99,10 +99,13 @@ def _tokens(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> tuple[list[lis
     """The tokens of each prompt, and of each prompt with its completion: all at once, as one by one takes minutes."""
     tokenizer = policy.tokenizer
     prompts = [row["prompt"] for row in rows]
-    wholes = [row["prompt"] + row["completion"] for row in rows]
+    completions = [row["completion"] for row in rows]
     if policy.form is Form.COMPACT:
-        ends = [tokenizer.eos_token_id]
-        return tokenizer(prompts)["input_ids"], [tokens + ends for tokens in tokenizer(wholes)["input_ids"]]
+        # Each by itself, as a completion is written behind the tokens of a prompt.
+        asked = tokenizer(prompts)["input_ids"]
+        replies = tokenizer(completions, add_special_tokens=False)["input_ids"]
+        return asked, [[*ids, *reply, tokenizer.eos_token_id] for ids, reply in zip(asked, replies, strict=True)]
+    wholes = [prompt + reply for prompt, reply in zip(prompts, completions, strict=True)]
     asked = tokenizer.apply_chat_template(prompts, add_generation_prompt=True, return_dict=True)["input_ids"]
     return asked, tokenizer.apply_chat_template(wholes, return_dict=True)["input_ids"]
 

@@ -64,7 +64,9 @@ def finish_on_gpus() -> None:
 
 def be_quiet() -> None:
     """No bars, notes and warnings of the libraries, and nothing is sent anywhere: a line of ours says how far it is."""
-    os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    # Said aloud, it is no reason for a warning at each process that is started: those are other programs.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     warnings.filterwarnings("ignore", category=FutureWarning)
     logging.getLogger("trl").setLevel(logging.ERROR)
     import datasets
