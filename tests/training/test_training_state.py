@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,9 @@ def test_a_run_goes_on_in_its_folder(tmp_path: Path) -> None:
         assert folder.ended == "done"
         assert len(folder.manifest["sessions"]) == 2
         assert folder.manifest["settings"]["budget"]["minutes"] == 5
+        of_both = [session["versions"] for session in folder.manifest["sessions"]]
+        there = {name for name in ("torch", "trl", "transformers") if find_spec(name)}
+        assert all({"cudamaster", "python"} | there <= set(of) for of in of_both)
     assert 0 < state.read_manifest(tmp_path)["sessions"][0]["seconds"] < 60
 
 
