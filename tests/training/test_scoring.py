@@ -240,6 +240,8 @@ def test_nobody_measures_on_the_models_gpu_in_its_turn(tmp_path: Path, monkeypat
         with pytest.raises(ZeroDivisionError), turns.of_judges():
             raise ZeroDivisionError
         assert turns.is_models
+        with pytest.raises(RuntimeError, match="turn already"), turns.of_model():
+            pass
     assert is_free(GPU)
     # What the model still computes ends before a judge may begin.
     assert finished == [False, False, False]
