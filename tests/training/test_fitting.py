@@ -1,7 +1,8 @@
-"""What a trainer is given: the settings as its arguments, and rows that fit the context."""
+"""What a trainer is given: the settings as its arguments, rows that fit the context, and time that is left."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,13 @@ for _library in ("torch", "transformers", "trl", "datasets"):
 
 from trl import SFTConfig  # noqa: E402
 
+from cudamaster.core.errors import BudgetSpent  # noqa: E402
+from cudamaster.training import state  # noqa: E402
 from cudamaster.training.fitting import arguments, fitting_rows, updates  # noqa: E402
 from cudamaster.training.prompts import Form  # noqa: E402
-from cudamaster.training.settings import Optimization  # noqa: E402
+from cudamaster.training.session import Observer, Session  # noqa: E402
+from cudamaster.training.settings import Optimization, Sft  # noqa: E402
+from cudamaster.training.turns import Turns  # noqa: E402
 
 
 class Letters:
@@ -54,3 +59,13 @@ def test_rows_that_exceed_the_context_are_left_out_and_prompts_do_not_count() ->
 
 def test_the_last_batch_of_an_epoch_may_be_smaller() -> None:
     assert [updates(*each) for each in ((8, 4, 1), (9, 4, 1), (9, 4, 2.5), (1, 4, 0.1))] == [2, 3, 8, 1]
+
+
+def test_a_step_does_not_begin_when_the_minutes_are_over(tmp_path: Path) -> None:
+    about = {"model": {"new": "llama"}, "data": "set"}
+    for minutes, is_over in ((60, False), (1e-9, True)):
+        settings = Sft.model_validate({**about, "budget": {"minutes": minutes}})
+        with state.opened(tmp_path, settings, (), {}) as folder:
+            session = Session(settings, folder, policy(), Turns([], lambda: None), Observer())
+            with pytest.raises(BudgetSpent, match="minutes are spent") if is_over else nullcontext():
+                session.must_afford(1)
