@@ -12,7 +12,6 @@ import pytest
 for _library in ("torch", "transformers", "trl", "datasets"):
     pytest.importorskip(_library)
 
-from trl import SFTConfig  # noqa: E402
 
 from cudamaster.core.errors import BudgetSpent  # noqa: E402
 from cudamaster.training import state  # noqa: E402
@@ -42,7 +41,7 @@ def policy(**about: object) -> Any:
 
 def test_every_setting_reaches_the_trainer(tmp_path: Path) -> None:
     about = Optimization(learning_rate=3e-4, weight_decay=0.1, warmup=7, clip=0.5, schedule="cosine", recompute=True)
-    config = SFTConfig(**arguments(policy(), about, tmp_path, every=3, seed=11))
+    config = pytest.importorskip("trl").SFTConfig(**arguments(policy(), about, tmp_path, every=3, seed=11))
     assert (config.learning_rate, config.weight_decay, config.max_grad_norm) == (3e-4, 0.1, 0.5)
     assert (config.warmup_steps, config.lr_scheduler_type, config.gradient_checkpointing) == (7, "cosine", True)
     assert (config.save_strategy, config.save_steps, config.seed, config.bf16) == ("steps", 3, 11, False)
