@@ -90,12 +90,12 @@ def export(
     from cudamaster.training.collecting import gather
     from cudamaster.training.exporting import HoldOut
     from cudamaster.training.formats import must_be_ours
-    from cudamaster.training.near_copies import THRESHOLD
     from cudamaster.training.prompts import Form
     from cudamaster.training.sets import Wanted
+    from cudamaster.training.shingles import NEAR_COPY
 
     wanted = Wanted(Form(form), modelled, at_least, best or 0, pairs, prompts, exemplars, seed)
-    apart = HoldOut(hold_out, hold_out_category, similarity or THRESHOLD, near_copies == "refuse")
+    apart = HoldOut(hold_out, hold_out_category, similarity or NEAR_COPY, near_copies == "refuse")
     precisions = tuple(Precision) if precision == options.BOTH else (Precision(precision),)
     must_be_ours(out)
     more: list[JudgedKernel] = []

@@ -16,6 +16,7 @@ from cudamaster.agents.contrast import Exemplar
 from cudamaster.core.errors import UsageError
 from cudamaster.core.records import from_json
 from cudamaster.core.values import Hardware
+from cudamaster.models.protocol import Message
 from cudamaster.training import prompts
 from cudamaster.training.briefs import brief_of
 from cudamaster.training.choosing import Group, Standing, group_of
@@ -64,7 +65,7 @@ def added(data: Path, rows: Sequence[Pair], form: Form, about: Exemplars, copies
     return found
 
 
-def _shown(form: Form, messages: Sequence[Any]) -> Any:
+def _shown(form: Form, messages: Sequence[Message]) -> str | list[dict[str, str]]:
     """A prompt as rows have it."""
     if form is Form.COMPACT:
         return "".join(message.content for message in messages)

@@ -12,9 +12,9 @@ from cudamaster.training import formats
 from cudamaster.training.choosing import Standing
 from cudamaster.training.collecting import HELD_OUT, Collected
 from cudamaster.training.kernels import JudgedKernel
-from cudamaster.training.near_copies import THRESHOLD
 from cudamaster.training.searches import Search
 from cudamaster.training.sets import NAMES, Row, Sets, Wanted, make
+from cudamaster.training.shingles import NEAR_COPY
 from cudamaster.training.splitting import Split, split
 
 _NO_ROWS: Mapping[str, list[Row]] = {name: [] for name in NAMES}
@@ -26,7 +26,7 @@ class HoldOut:
 
     names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    similarity: float = THRESHOLD
+    similarity: float = NEAR_COPY
     refuse: bool = False
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from cudamaster.core.errors import UsageError
 from cudamaster.devices.cuda import LocalGpu, find_gpus
@@ -22,6 +23,11 @@ def must_be_there() -> None:
             f"Training a model needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} missing here.",
             "Install the extra: .venv/bin/uv pip install '.[train]' (docs/training.md).",
         )
+
+
+def versions() -> dict[str, str]:
+    """The versions of the libraries that are there: what a checkpoint means depends on them."""
+    return {name: version(name) for name in _NEEDED if importlib.util.find_spec(name) is not None}
 
 
 def gpus_for(device: str) -> tuple[LocalGpu, ...]:

@@ -1,6 +1,7 @@
 """The folder of a training run: what it was started with, what it did, and where it goes on.
 
-    manifest.json        stage, settings, versions, hashes of the data, what measures, sessions, why it ended
+    manifest.json        stage, settings, hashes of the data, what measures, why it ended; the versions of the program
+                         and of its libraries, and those of each session
     lock                 held by the one process that trains here
     steps.jsonl          a line for each step
     samples.jsonl        a line for each sample, with its reward
@@ -33,6 +34,7 @@ from cudamaster.core.errors import BudgetSpent, RunFolderError, unwritable
 from cudamaster.core.folderlock import locked
 from cudamaster.core.version import program
 from cudamaster.core.writing import write_text
+from cudamaster.training import libraries
 from cudamaster.training.settings import Budget, Stage
 
 FORMAT = 1
@@ -46,13 +48,13 @@ _PIECE_BYTES = 1 << 20
 class TrainingFolder:
     """An open folder of a training run, locked against other processes until it is closed."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any], lock: int) -> None:
+    def __init__(self, path: Path, manifest: dict[str, Any], lock: int, versions: Mapping[str, str]) -> None:
         self.path = path
         self.manifest = manifest
         self._lock = lock
         self._began = time.monotonic()
         self._before_s: float = sum(session["seconds"] for session in manifest["sessions"])
-        manifest["sessions"].append({"started": _now(), "seconds": 0.0})
+        manifest["sessions"].append({"started": _now(), "seconds": 0.0, "versions": versions})
 
     @property
     def spent_s(self) -> float:
@@ -153,6 +155,7 @@ def opened(path: Path, settings: Stage, data: Sequence[Path], judge: Mapping[str
         "data": {file.name: digest(file) for file in data},
         "judge": dict(judge),
     }
+    versions = {**program(), **libraries.versions()}
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = locked(path)
@@ -162,7 +165,7 @@ def opened(path: Path, settings: Stage, data: Sequence[Path], judge: Mapping[str
         if (path / _MANIFEST).exists():
             manifest = read_manifest(path)
             _must_be_same(path, manifest, known, settings.free)
-            manifest |= {"settings": known["settings"], "versions": dict(program())}
+            manifest |= {"settings": known["settings"], "versions": versions}
         elif others := [found.name for found in path.iterdir() if found.name != "lock"]:
             what = f"{path} holds {others[0]} and no training run."
             raise RunFolderError(what, "Choose another folder with --out.")
@@ -170,12 +173,12 @@ def opened(path: Path, settings: Stage, data: Sequence[Path], judge: Mapping[str
             manifest = {
                 **known,
                 "run": secrets.token_hex(8),
-                "versions": dict(program()),
+                "versions": versions,
                 "started": _now(),
                 "sessions": [],
                 "ended": None,
             }
-        folder = TrainingFolder(path, manifest, lock)
+        folder = TrainingFolder(path, manifest, lock, versions)
     except BaseException:
         os.close(lock)
         raise

@@ -49,11 +49,11 @@ class Trick:
 
     @cached_property
     def id(self) -> str:
-        """Hash of the code, blanked (shingles.py); without code, of name and description."""
+        """Hash of the normalised code (shingles.py); without code, of name and description."""
         return shingles.fingerprint(self.code) if self.shingles else content_hash(self.name, self.what)
 
     @cached_property
-    def shingles(self) -> frozenset[tuple[str, ...]]:
+    def shingles(self) -> shingles.Shingles:
         """Those of the code."""
         return shingles.shingles(self.code)
 
@@ -73,7 +73,7 @@ class TrickDatabase:
         """The file may be missing: it is made by the first `add`. Raises UsageError for one that cannot be used."""
         self.path = path
         self._own: dict[str, Trick] = {}
-        self._weights: dict[tuple[str, ...], float] = {}
+        self._weights: dict[int, float] = {}
         self._read()
 
     @property
@@ -105,7 +105,7 @@ class TrickDatabase:
         its, tricks = shingles.shingles(code), self.tricks
         weights = self._weights or shingles.rarity([trick.shingles for trick in tricks])
         self._weights = weights  # until there are more
-        found = [Similar(trick, shingles.similarity(its, trick.shingles, weights)) for trick in tricks]
+        found = [Similar(trick, shingles.cosine(its, trick.shingles, weights)) for trick in tricks]
         best = sorted(found, key=lambda one: (-one.similarity, one.trick.id))[:count]
         return tuple(one for one in best if one.similarity > 0)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from time import monotonic
 
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Verdict
@@ -23,7 +22,6 @@ class Turns:
         """`finish` waits for what the model still computes on its GPUs, and gives memory back."""
         self.gpus = tuple(gpus)
         self._finish = finish
-        self.waiting_s = 0.0  # of the model, for its GPUs
         self._held: ExitStack | None = None
 
     @property
@@ -54,10 +52,8 @@ class Turns:
     def _take(self) -> None:
         if self._held is not None:
             raise RuntimeError("it is the model's turn already")
-        began = monotonic()
         self._held = ExitStack()
         self._held.enter_context(computing_on(self.gpus))
-        self.waiting_s += monotonic() - began
 
     def _give(self) -> None:
         held, self._held = self._held, None

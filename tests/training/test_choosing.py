@@ -38,6 +38,7 @@ def test_nothing_that_failed_is_an_example(status: Status) -> None:
         ({"complete": False}, "left out"),
         ({"cases": (*kernel(0).verdict.cases, SKIPPED)}, "left out"),
         ({"score": None, "speed": None}, "without a time"),
+        ({"score": float("inf")}, "without a time"),
         ({"emulated": True}, "without a time"),
         ({"emulated": True, "modelled": MODEL}, "modelled"),
     ],
@@ -55,8 +56,9 @@ def test_modelled_times_count_if_they_are_wanted() -> None:
     )
 
 
-def test_a_kernel_that_another_device_found_wrong_is_no_example() -> None:
-    elsewhere = refused(on_gpu(kernel(0), "NVIDIA A100"))
+@pytest.mark.parametrize("status", [Status.WRONG, Status.FAULT, Status.REJECTED])
+def test_a_kernel_that_another_device_found_wrong_is_no_example(status: Status) -> None:
+    elsewhere = refused(on_gpu(kernel(0), "NVIDIA A100"), status)
     standing = Standing([kernel(0), elsewhere, kernel(1)], modelled=False)
     assert "another device" in standing.why_not(kernel(0))
     assert standing.is_example(kernel(1))

@@ -24,7 +24,6 @@ from cudamaster.core.values import Role
 from cudamaster.models.protocol import AnsweredBy, Reply, Request, Usage
 from cudamaster.runs.budget import Limits
 from cudamaster.training.corpus import folder as corpus_folder
-from cudamaster.training.corpus import near
 from cudamaster.training.corpus.comments import comments_of
 from cudamaster.training.corpus.cutting import cut
 from cudamaster.training.corpus.gathering import gather
@@ -33,6 +32,7 @@ from cudamaster.training.corpus.licences import PERMISSIVE, Licences, allowed, n
 from cudamaster.training.corpus.making import Asked, Wanted, make
 from cudamaster.training.corpus.masking import masked
 from cudamaster.training.corpus.sources import SourceFile, find
+from cudamaster.training.shingles import NEAR_COPY, jaccard, shingles
 
 MIT = """MIT License
 
@@ -604,12 +604,12 @@ def test_few_kernels_of_different_tasks_are_near() -> None:
     """The figures of docs/corpus.md, by which the threshold was chosen."""
     files = [path for kind in ("fp32", "bf16") for path in sorted((resources.bench() / kind).glob("*.cu"))]
     kernels = [
-        (path.stem.removesuffix("_bf16"), near.shape_of(kernel))
+        (path.stem.removesuffix("_bf16"), shingles(kernel))
         for path in files
         for kernel in kernels_of(path.read_text(encoding="utf-8"))
     ]
     pairs = [(one, other) for one, other in itertools.combinations(kernels, 2) if one[0] != other[0]]
-    close = sum(near.jaccard(one[1], other[1]) >= near.HELD_OUT for one, other in pairs)
+    close = sum(jaccard(one[1], other[1]) >= NEAR_COPY for one, other in pairs)
     page = (resources.root() / "docs" / "corpus.md").read_text(encoding="utf-8")
     assert f"{close} of the {len(pairs)} pairs of different tasks" in " ".join(page.split())
 

@@ -78,3 +78,31 @@ def test_every_problem_has_its_turn() -> None:
     assert all(sorted(turns[begin : begin + 3]) == [0, 1, 2] for begin in range(0, 30, 3))
     assert len({tuple(turns[begin : begin + 3]) for begin in range(0, 30, 3)}) > 2
     assert turns == [order(3, number, 5) for number in range(30)]
+
+
+def test_islands_get_the_known_kernels_in_turn_and_are_drawn_from_in_turn() -> None:
+    one = database("island", islands=2, interval=99, temperature=100.0)
+    odd, even = ({score for scores in drawn(one, range(first, 60, 2)) for score in scores} for first in (1, 2))
+    assert (odd, even) == ({1.0, 2.0, 4.0, 6.0}, {1.0, 3.0, 5.0})
+    assert one.best("relu/fp32") == 6.0
+    one.add("relu/fp32", 2, exemplar("of the second", 7.0))
+    assert any(7.0 in scores for scores in drawn(one, range(2, 60, 2)))
+    assert not any(7.0 in scores for scores in drawn(one, range(1, 60, 2)))
+    # The best one may be on any island.
+    known = [exemplar("slow", 2.0), exemplar("fast", 5.0)]
+    about = Exemplars.model_validate({"method": "island", "islands": 2})
+    assert Database(about, 3, {"relu/fp32": BASELINE}, {"relu/fp32": known}).best("relu/fp32") == 5.0
+
+
+def test_each_group_of_a_step_has_a_draw_of_its_own() -> None:
+    one = database("random")
+    assert len({tuple(each.score for each in one.draw("relu/fp32", 1, group)) for group in range(20)}) > 3
+
+
+def test_wide_buckets_tell_less() -> None:
+    """With one bucket for all, speed does not weigh."""
+    steps = range(400)
+    wide = [
+        score for scores in drawn(database("bucket", temperature=0.5, bucket_ratio=10.0), steps) for score in scores
+    ]
+    assert wide.count(6.0) < 250

@@ -27,10 +27,10 @@ from cudamaster.runs.record import Settings
 from cudamaster.suites.folder import FORMAT, Entry, State, Suite, SuiteFolder
 from cudamaster.training.collecting import collect, gather, read_kernels
 from cudamaster.training.exporting import Exported, HoldOut, export
-from cudamaster.training.near_copies import THRESHOLD, similarity
 from cudamaster.training.prompts import Form
 from cudamaster.training.searches import read_run
 from cudamaster.training.sets import NAMES, Wanted
+from cudamaster.training.shingles import NEAR_COPY, jaccard, shingles
 
 BOTH = [RUN, RESULTS / "spmv_csr_bf16"]
 WIDE = PlaybookModel().steps("relu", "fp32")[0].code
@@ -235,7 +235,8 @@ def test_no_row_shows_a_near_copy_of_what_is_held_out(tmp_path: Path) -> None:
     shown |= {row[side] for row in rows(tmp_path, "preference") for side in ("chosen", "rejected")}
     shown |= {one["code"] for row in rows(tmp_path, "contrastive") for one in row["exemplars"]}
     assert len(shown) >= 4
-    assert max(similarity(one, other) for one in shown for other in apart) < THRESHOLD
+    sides = [[shingles(code) for code in side] for side in (shown, apart)]
+    assert max(jaccard(one, other) for one in sides[0] for other in sides[1]) < NEAR_COPY
 
 
 def copied(folder: Path, name: str = "spmv_csr_fp32") -> Path:

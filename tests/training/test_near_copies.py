@@ -1,16 +1,20 @@
-"""Near copies: what makes two kernels one, what does not, and how similar those of the shipped playbook are."""
+"""Code that is alike: what makes two kernels one, what does not, and how similar those of the shipped playbook are."""
 
 from __future__ import annotations
 
 from itertools import combinations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from cudamaster.core import resources
 from cudamaster.core.values import Precision
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.tasks import cards
 from cudamaster.tasks.harness import baseline_region
-from cudamaster.training.near_copies import THRESHOLD, Pair, between, similarity, tokens
+from cudamaster.training.near_copies import Pair, between
+from cudamaster.training.shingles import NEAR_COPY, cosine, jaccard, overlap, shingles, tokens
 
 KERNEL = """
 #define BLOCK 256
@@ -38,10 +42,29 @@ for old, new in {
 RENAMED = "// Another author's words.\n" + RENAMED.replace("{\n", "{  /* here */\n")
 
 
+def similarity(first: str, second: str) -> float:
+    return jaccard(shingles(first), shingles(second))
+
+
 def test_names_numbers_comments_and_layout_make_no_difference() -> None:
     assert RENAMED != KERNEL
     assert tokens(RENAMED) == tokens(KERNEL)
     assert similarity(RENAMED, KERNEL) == 1
+
+
+def test_a_piece_has_the_tokens_that_it_has_in_the_whole() -> None:
+    """A trick of some lines, a function of a file: what is declared elsewhere makes no difference."""
+    whole, lines = tokens(KERNEL), tokens("\n".join(KERNEL.splitlines()[6:10]))
+    assert lines in {whole[start : start + len(lines)] for start in range(len(whole))}
+
+
+def test_what_a_name_is_depends_on_what_stands_beside_it() -> None:
+    assert tokens("threadIdx.x + x + p->y") == ("threadIdx", ".", "x", "+", "v", "+", "v", "-", ">", "y")
+    assert tokens("max = max(a, hexp(b))") == ("v", "=", "max", "(", "v", ",", "hexp", "(", "v", ")", ")")
+    assert tokens("nvcuda::wmma::mma_sync") == ("nvcuda", ":", ":", "wmma", ":", ":", "mma_sync")
+    assert tokens("mine::mma_sync, stddev, cuda_copy, cudaMemcpy") == (
+        "v", ":", ":", "v", ",", "v", ",", "v", ",", "cudaMemcpy",
+    )  # fmt: skip
 
 
 def test_names_from_outside_stay() -> None:
@@ -63,6 +86,31 @@ def test_each_is_told_with_the_most_similar_one() -> None:
     assert pairs == (Pair("a", "near", 1.0),)
     assert between({"a": changed}, {"b": KERNEL}, threshold=0.99) == ()
     assert between({}, {"b": KERNEL}) == between({"a": KERNEL}, {}) == ()
+
+
+def test_the_measures() -> None:
+    """Runs of 8 of 10 and of 9 tokens: 3 and 2, of which 2 are common."""
+    longer, shorter = shingles("if ( while ) for ; do { else }"), shingles("if ( while ) for ; do { else")
+    assert (len(longer), len(shorter)) == (3, 2)
+    assert jaccard(longer, shorter) == pytest.approx(2 / 3)
+    assert overlap(longer, shorter) == 1
+    assert cosine(longer, shorter) == pytest.approx(2 / 6**0.5)
+    rare = dict.fromkeys(longer & shorter, 0.0)
+    assert cosine(longer, shorter, rare) == 0
+    assert len(shingles("return 1")) == 1
+    nothing = shingles("/* nothing */")
+    assert not nothing
+    assert (jaccard(nothing, nothing), jaccard(longer, nothing)) == (1, 0)
+    assert overlap(longer, nothing) == cosine(longer, nothing) == cosine(nothing, nothing) == 0
+
+
+@settings(max_examples=40)
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_text_has_a_similarity(one: str, other: str) -> None:
+    first, second = shingles(one), shingles(other)
+    for measure in (jaccard, overlap, cosine):
+        assert 0 <= measure(first, second) <= 1 + 1e-9
+        assert measure(first, second) == pytest.approx(measure(second, first))
 
 
 def family(task: str) -> dict[str, str]:
@@ -88,7 +136,23 @@ def test_the_figures_of_the_page(first: str, second: str, part: str, figure: flo
     """docs/training.md has them, and says why the threshold lies where it does."""
     found = similarity(family(first)[part], family(second)[part])
     assert found == pytest.approx(figure, abs=0.006)
-    assert (found >= THRESHOLD) == (figure >= THRESHOLD)
+    assert (found >= NEAR_COPY) == (figure >= NEAR_COPY)
+
+
+def test_how_many_pairs_are_near_copies() -> None:
+    """The baselines and all kernels of the playbook, as the page has them."""
+    of = [
+        (task, shingles(code))
+        for task in cards.names()
+        for code in (
+            baseline_region(cards.load(task), Precision.FP32),
+            *(step.code for step in PlaybookModel().steps(task, "fp32")),
+        )
+    ]
+    pairs = [(one[1], other[1]) for one, other in combinations(of, 2) if one[0] != other[0]]
+    near = sum(jaccard(*pair) >= NEAR_COPY for pair in pairs)
+    page = (resources.root() / "docs" / "training.md").read_text(encoding="utf-8")
+    assert f"Of the {len(pairs)} pairs of kernels of two tasks, {near} are near copies" in page
 
 
 def test_tasks_that_have_little_in_common_are_far_apart() -> None:

@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +17,12 @@ from training import tiny_task
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError, UsageError
-from cudamaster.core.values import CaseVerdict, Precision, Status, Verdict
+from cudamaster.core.values import Candidate, CaseVerdict, Precision, Status, Verdict
 from cudamaster.devices import cuda
+from cudamaster.devices.choose import choose
 from cudamaster.devices.cuda import LocalGpu
+from cudamaster.tasks import cards
+from cudamaster.tasks.cards import TaskCard
 from cudamaster.training.benches import Processes
 from cudamaster.training.kernels import JudgedKernel
 from cudamaster.training.problems import Problem, loaded
@@ -26,6 +31,7 @@ from cudamaster.training.scoring import Scoring, scoring
 from cudamaster.training.shown import known, must_not_be_held_out
 from cudamaster.training.turns import Turns, must_have_room
 from cudamaster.training.verdicts import Verdicts
+from cudamaster.workbench.evaluation import Workbench
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +66,7 @@ def test_the_same_text_is_judged_once_and_kept(card: Path, tmp_path: Path) -> No
         kept = scores.verdicts.get(scores.key(problem, good))
         assert kept is not None
         assert (kept.candidate, kept.gpu) == (good, "NVIDIA H200 (modelled)")
+        assert kept.provenance.author == "policy"
         assert scores.verdicts.paid == 4
         is_known_where_it_was_measured(tmp_path / "set", problem, kept)
 
@@ -81,6 +88,103 @@ def is_known_where_it_was_measured(data: Path, problem: Problem, kernel: JudgedK
     tiny_task.write_kernels(data / "held-out", kernel)
     with pytest.raises(UsageError, match=f"{problem.name} is to be trained on"):
         must_not_be_held_out(data, [problem])
+
+
+class Noted:
+    """Judges of other machines, so to speak: they note what they are asked together, and find it wrong or fail."""
+
+    workers, together = 2, 3
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.asked: list[list[Candidate]] = []
+        self._error = error
+
+    def judge(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Verdict]:
+        """See Benches."""
+        self.asked.append(list(candidates))
+        if self._error is not None:
+            raise self._error
+        return [Verdict(one.id, "cpu", True, Status.WRONG, "") for one in candidates]
+
+    def bench(self, card: TaskCard, precision: Precision) -> Workbench:
+        """No prompt is made here."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+@pytest.fixture(scope="module")
+def problem(card: Path) -> Problem:
+    return loaded([str(card)], [Precision.FP32], lambda card, precision: Workbench(card, precision, choose("cpu")))[0]
+
+
+@contextmanager
+def waiting(benches: Noted, folder: Path) -> Iterator[tuple[Scoring, threading.Event]]:
+    """A pool of one thread, which begins when the event is set and is done when the block is left."""
+    begins = threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(begins.wait)
+        try:
+            yield Scoring(benches, Verdicts(folder / "verdicts.jsonl", "aa"), executor, "a test"), begins
+        finally:
+            begins.set()
+
+
+def test_what_waits_is_judged_together_task_by_task(problem: Problem, tmp_path: Path) -> None:
+    benches, other = Noted(), replace(problem, precision=Precision.BF16)
+    with waiting(benches, tmp_path) as (scores, begins):
+        ours = [problem.candidate(f"{number}") for number in range(5)]
+        theirs = [other.candidate(f"{number}") for number in range(2)]
+        for one, where in [*((one, problem) for one in ours[:1]), *((one, other) for one in theirs)]:
+            scores.submit(where, one)
+        found = [scores.submit(problem, one) for one in ours]
+        begins.set()
+        assert [each.result().candidate for each in found] == [one.id for one in ours]
+    # At most as many as one judge is asked about, and so few that the other one has as many.
+    assert benches.asked == [ours[:3], theirs, ours[3:4], ours[4:]]
+    assert scores.verdicts.paid == 7
+
+
+def test_an_error_of_a_judge_comes_to_all_who_wait(problem: Problem, tmp_path: Path) -> None:
+    lost = DeviceError("The GPU is gone.", "Look for it.")
+    with waiting(Noted(lost), tmp_path) as (scores, begins):
+        found = [scores.submit(problem, problem.candidate(f"{number}")) for number in range(4)]
+        begins.set()
+        assert [each.exception(timeout=10) for each in found] == [lost] * 4
+    assert scores.verdicts.paid == 0
+
+
+def test_what_was_dropped_is_not_judged(problem: Problem, tmp_path: Path) -> None:
+    benches = Noted()
+    with waiting(benches, tmp_path) as (scores, _):
+        scores.submit(problem, problem.candidate("one"))
+        scores.drop()
+    assert benches.asked == []
+
+
+def test_a_verdict_is_known_by_all_that_it_depends_on(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with waiting(Noted(), tmp_path) as (scores, _):
+        one, hardware = problem.candidate("one"), problem.hardware
+        model = hardware.modelled
+        assert model is not None
+        path = tiny_task.make(tmp_path / "changed")
+        path.write_text(path.read_text(encoding="utf-8").replace("[256, 1024]", "[256, 2048]"), encoding="utf-8")
+        others = [
+            replace(hardware, name="another GPU"),
+            replace(hardware, modelled=None),
+            replace(hardware, modelled=replace(model, version="v0")),
+            replace(hardware, modelled=replace(model, gpu="another GPU")),
+        ]
+        problems = [replace(problem, brief=replace(problem.brief, hardware=other)) for other in others]
+        problems.append(replace(problem, card=cards.load(str(path))))
+        keys = [scores.key(each, one) for each in (problem, *problems)]
+        keys += [scores.key(problem, problem.candidate("two")), scores.key(problem, one, "canary 1")]
+        monkeypatch.setattr("cudamaster.training.scoring.program_hash", lambda: "of another program")
+        keys.append(scores.key(problem, one))
+        assert len(set(keys)) == len(keys) == 9
 
 
 def test_judges_end_with_a_killed_run(card: Path, tmp_path: Path) -> None:
@@ -136,6 +240,8 @@ def test_nobody_measures_on_the_models_gpu_in_its_turn(tmp_path: Path, monkeypat
         with pytest.raises(ZeroDivisionError), turns.of_judges():
             raise ZeroDivisionError
         assert turns.is_models
+        with pytest.raises(RuntimeError, match="turn already"), turns.of_model():
+            pass
     assert is_free(GPU)
     # What the model still computes ends before a judge may begin.
     assert finished == [False, False, False]
@@ -148,4 +254,8 @@ def test_a_model_that_fills_the_gpu_needs_another_one() -> None:
     with pytest.raises(DeviceError, match="Another GPU is needed"):
         must_have_room(verdict, turns, [GPU])
     must_have_room(verdict, turns, [])
+    other = replace(GPU, uuid="GPU-of-the-judges")
+    must_have_room(verdict, turns, [other])
+    too_slow = replace(skipped, skipped="the time was up")
+    must_have_room(replace(verdict, cases=(too_slow,)), turns, [GPU])
     must_have_room(verdict, Turns([], lambda: None), [GPU])

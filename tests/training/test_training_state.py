@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from cudamaster.core.errors import BudgetSpent, RunFolderError
 from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.training import state
 from cudamaster.training.kernels import JudgedKernel, Provenance
-from cudamaster.training.settings import Budget, Sft
-from cudamaster.training.state import SAMPLES, STEPS, TrainingFolder
+from cudamaster.training.settings import Budget, Selftaught, Sft
+from cudamaster.training.state import CANARIES, EVALUATIONS, SAMPLES, STEPS, TrainingFolder
 from cudamaster.training.verdicts import Verdicts
 
 SETTINGS = Sft.model_validate({"model": {"new": "llama"}, "data": "set"})
@@ -35,6 +36,11 @@ def test_a_run_goes_on_in_its_folder(tmp_path: Path) -> None:
         assert folder.rows(STEPS) == [{"step": 1}]
         assert folder.ended == "done"
         assert len(folder.manifest["sessions"]) == 2
+        assert folder.manifest["settings"]["budget"]["minutes"] == 5
+        of_both = [session["versions"] for session in folder.manifest["sessions"]]
+        there = {name for name in ("torch", "trl", "transformers") if find_spec(name)}
+        assert all({"cudamaster", "python"} | there <= set(of) for of in of_both)
+    assert 0 < state.read_manifest(tmp_path)["sessions"][0]["seconds"] < 60
 
 
 def test_a_folder_of_another_configuration_is_refused_with_the_difference(tmp_path: Path) -> None:
@@ -45,10 +51,22 @@ def test_a_folder_of_another_configuration_is_refused_with_the_difference(tmp_pa
         opened(tmp_path, SETTINGS.model_copy(update={"model": model})).__enter__()
     with pytest.raises(RunFolderError, match=r"judge relu/fp32 is \"1234\" there and \"5\" here"):
         opened(tmp_path, **{"relu/fp32": "5"}).__enter__()
+    rounds = Selftaught.model_validate({"model": {"name": "m"}, "data": "set", "judge": {"tasks": ["relu"]}})
+    with pytest.raises(RunFolderError, match=r"stage is \"sft\" there and \"selftaught\" here"):
+        state.opened(tmp_path, rounds, (), JUDGE).__enter__()
     data = tmp_path / "sft.jsonl"
     data.write_text("{}\n", encoding="utf-8")
     with pytest.raises(RunFolderError, match=r"data sft\.jsonl is not given there and"):
         state.opened(tmp_path, SETTINGS, [data], JUDGE).__enter__()
+
+
+def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path):
+        pass
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
+    with pytest.raises(RunFolderError, match="has format 2, this version reads format 1"):
+        opened(tmp_path).__enter__()
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -67,6 +85,8 @@ def test_going_back_moves_later_lines_aside(tmp_path: Path) -> None:
         for step in (1, 2, 3):
             folder.append(STEPS, {"step": step})
             folder.append(SAMPLES, {"step": step, "text": f"of {step}"})
+            folder.append(EVALUATIONS, {"step": step})
+            folder.append(CANARIES, {"step": step})
         with (tmp_path / SAMPLES).open("a") as file:
             file.write('{"step": 3, "te')  # killed here
         assert len(folder.rows(SAMPLES)) == 3
@@ -75,7 +95,20 @@ def test_going_back_moves_later_lines_aside(tmp_path: Path) -> None:
         assert [row["text"] for row in folder.rows(SAMPLES)] == ["of 1", "of 2", "again"]
         assert [row["step"] for row in folder.rows(STEPS)] == [1, 2]
         aside = state.rows(tmp_path / "abandoned.jsonl")
-        assert [(row["file"], row["step"]) for row in aside] == [(STEPS, 3), (SAMPLES, 3)]
+        assert [(row["file"], row["step"]) for row in aside] == [(name, 3) for name in state.OF_STEPS]
+        for name in (EVALUATIONS, CANARIES):
+            assert [row["step"] for row in folder.rows(name)] == [1, 2]
+
+
+def test_a_line_that_was_cut_short_spoils_no_later_one(tmp_path: Path) -> None:
+    """Also where no line of a later step is there."""
+    with opened(tmp_path) as folder:
+        folder.append(SAMPLES, {"step": 1})
+        with (tmp_path / SAMPLES).open("a") as file:
+            file.write('{"step": 2, "te')  # killed here
+        folder.go_back_to(1)
+        folder.append(SAMPLES, {"step": 2})
+        assert folder.rows(SAMPLES) == [{"step": 1}, {"step": 2}]
 
 
 def test_a_checkpoint_that_was_cut_short_is_no_place_to_go_on(tmp_path: Path) -> None:
@@ -95,8 +128,10 @@ def test_minutes_are_those_of_all_sessions(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     manifest["sessions"][0]["seconds"] = 60.0
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with opened(tmp_path) as folder, pytest.raises(BudgetSpent, match="1 minutes"):
-        folder.must_go_on(Budget(minutes=1))
+    with opened(tmp_path) as folder:
+        folder.must_go_on(Budget(minutes=2))
+        with pytest.raises(BudgetSpent, match="1 minutes"):
+            folder.must_go_on(Budget(minutes=1))
 
 
 def kernel(code: str) -> JudgedKernel:

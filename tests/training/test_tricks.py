@@ -66,34 +66,14 @@ def test_a_dishonest_kernel_is_found_among_the_three_most_similar(tmp_path: Path
     assert all(one.similarity < 0.5 for one in honest)
 
 
-# ---- shingles
-
-
 def test_names_numbers_comments_and_blanks_make_no_difference() -> None:
     other = re.sub(r"\bcalls\b", "n_seen", HACK.replace("scale", "k").replace("> 3", "> 17")).replace(
         "// only", "// no"
     )
     assert other != HACK
     assert shingles.fingerprint(other) == shingles.fingerprint(HACK)
-    assert shingles.similarity(shingles.shingles(other), shingles.shingles(HACK)) == pytest.approx(1)
+    assert shingles.cosine(shingles.shingles(other), shingles.shingles(HACK)) == pytest.approx(1)
     assert shingles.fingerprint(HACK.replace("return;", "__trap();")) != shingles.fingerprint(HACK)
-
-
-def test_similarity_is_the_cosine_of_sets() -> None:
-    """Runs of 5 of 7 and of 6 tokens: 3 and 2, of which 2 are common: 2 / sqrt(6)."""
-    longer, shorter = shingles.shingles("if ( while ) for ; do"), shingles.shingles("if ( while ) for ;")
-    assert (len(longer), len(shorter)) == (3, 2)
-    assert shingles.similarity(longer, shorter) == pytest.approx(2 / 6**0.5)
-    assert shingles.similarity(longer, shingles.shingles("")) == shingles.similarity((), ()) == 0
-    assert shingles.shingles("return 1") == {("return", "0")}
-
-
-@settings(max_examples=40)
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_any_text_has_a_similarity(one: str, other: str) -> None:
-    first, second = shingles.shingles(one), shingles.shingles(other)
-    assert 0 <= shingles.similarity(first, second) <= 1 + 1e-9
-    assert shingles.similarity(first, second) == pytest.approx(shingles.similarity(second, first))
 
 
 # ---- the file

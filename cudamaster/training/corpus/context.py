@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudamaster.training.corpus import near
 from cudamaster.training.corpus.gathering import Entry
 from cudamaster.training.corpus.held_out import HeldOut, kernels_of
 from cudamaster.training.corpus.licences import Licence, Licences
 from cudamaster.training.corpus.retrieval import BM25, Passage
+from cudamaster.training.shingles import Shingles, overlap, shingles
 
 PASSAGES, RELATED = 3, 1
 LONGEST_RELATED = 3_000  # characters; a longer piece is no context
+GIVEN_AWAY = 0.5  # overlap from which on a text gives a piece away, so it is no context for it
 _LOOKED_AT = 30  # of the best texts; the first can be of the piece's own file, or hold the piece itself
 
 
@@ -60,7 +61,7 @@ class Contexts:
         self._documents = [
             each for each in documents if tested is None or tested.copied_by(kernels_of(each.text)) is None
         ]
-        self._shapes: dict[int, near.Shape] = {}  # of passages that were looked at
+        self._shapes: dict[int, Shingles] = {}  # of passages that were looked at
         self._licences = Licences(docs) if docs is not None else None
         self._in_documents = BM25([f"{each.path}\n{each.text}" for each in self._documents])
         self._in_code = BM25(
@@ -77,7 +78,7 @@ class Contexts:
                 passage = self._documents[at]
                 if len(found) == self._passages:
                     break
-                if near.overlap(self._shape(at), asked.shape) >= near.GIVEN_AWAY:
+                if overlap(self._shape(at), asked.shape) >= GIVEN_AWAY:
                     continue
                 licence = self._licences.of(passage.path, ())
                 found.append(Found("documentation", passage.path, passage.first, passage.last, round(score, 3),
@@ -90,14 +91,14 @@ class Contexts:
                 break
             if piece.path == asked.piece.path or len(piece.code) > LONGEST_RELATED:
                 continue
-            if near.overlap(entry.shape, asked.shape) >= near.GIVEN_AWAY:
+            if overlap(entry.shape, asked.shape) >= GIVEN_AWAY:
                 continue
             found.append(Found("code", piece.path, piece.lines[0][0], piece.lines[-1][1], round(score, 3),
                                entry.licence, piece.code))  # fmt: skip
             left -= 1
         return found
 
-    def _shape(self, at: int) -> near.Shape:
+    def _shape(self, at: int) -> Shingles:
         if at not in self._shapes:
-            self._shapes[at] = near.shape_of(self._documents[at].text)
+            self._shapes[at] = shingles(self._documents[at].text)
         return self._shapes[at]

@@ -6,14 +6,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cudamaster.training.corpus import held_out, near
+from cudamaster.training.corpus import held_out
 from cudamaster.training.corpus.comments import comments_of
 from cudamaster.training.corpus.cutting import LONGEST, Piece, cut
 from cudamaster.training.corpus.licences import PERMISSIVE, Licence, Licences, allowed
 from cudamaster.training.corpus.masking import masked
+from cudamaster.training.corpus.near import Index
 from cudamaster.training.corpus.sources import LeftOut, SourceFile, find
+from cudamaster.training.shingles import Shingles, shingles
 
-NEAR_COPY, OF_BENCHMARK = "near copy of another piece", "near copy of a kernel of the benchmark"
+COPY, OF_BENCHMARK = "near copy of another piece", "near copy of a kernel of the benchmark"
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Entry:
     piece: Piece
     sha256: str
     licence: Licence
-    shape: near.Shape = field(repr=False)
+    shape: Shingles = field(repr=False)
     secrets: int = 0
 
 
@@ -53,7 +55,7 @@ def gather(
     seen = len(files) + len(left)
     of_files = Licences(folder)
     tested = held_out.of_benchmark() if hold_out else None
-    index = near.Index(near.COPY)
+    index = Index()
     entries: list[Entry] = []
     for done, source in enumerate(files):
         show(done, len(files))
@@ -70,9 +72,9 @@ def gather(
             if tested is not None and (copied := tested.copied_by(piece.functions)) is not None:
                 left.append(LeftOut(source.path, OF_BENCHMARK, copied, first, last))
                 continue
-            shape = near.shape_of(piece.code)
+            shape = shingles(piece.code)
             if (nearest := index.nearest(shape)) is not None:
-                left.append(LeftOut(source.path, NEAR_COPY, f"{nearest[0]} ({nearest[1]:.2f})", first, last))
+                left.append(LeftOut(source.path, COPY, f"{nearest[0]} ({nearest[1]:.2f})", first, last))
                 continue
             index.add(f"{source.path}:{first}-{last}", shape)
             entries.append(Entry(piece, source.sha256, licence, shape, secrets))

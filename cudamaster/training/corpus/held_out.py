@@ -7,7 +7,8 @@ from functools import cache
 
 from cudamaster.core import resources
 from cudamaster.guards.lexer import closing, lex
-from cudamaster.training.corpus import near
+from cudamaster.training.corpus.near import Index
+from cudamaster.training.shingles import shingles
 
 _FOLDERS = ("fp32", "bf16", "fp16")
 
@@ -17,14 +18,14 @@ class HeldOut:
 
     def __init__(self, kernels: Iterable[tuple[str, str]]) -> None:
         """`kernels` are names and texts of kernels."""
-        self._index = near.Index(near.HELD_OUT)
+        self._index = Index()
         for name, text in kernels:
-            self._index.add(name, near.shape_of(text))
+            self._index.add(name, shingles(text))
 
     def copied_by(self, functions: Iterable[str]) -> str | None:
         """The name of a kernel that one of these functions is a near copy of; None if there is none."""
         for function in functions:
-            if (found := self._index.nearest(near.shape_of(function))) is not None:
+            if (found := self._index.nearest(shingles(function))) is not None:
                 return found[0]
         return None
 
