@@ -62,7 +62,7 @@ def run(settings: Stage, out: Path, observer: Observer | None = None, fleet: Fle
         on = ()
     observer = observer or Observer()
     with _opened(settings, out, observer, on, fleet) as session:
-        why = _run(session)
+        why = _run(session).rstrip(".")  # who shows it makes a sentence of it
         if not session.folder.model.exists() or session.folder.ended != why:
             with session.turns.of_model():
                 session.policy.save(session.folder.model)

@@ -50,6 +50,8 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         (SFT.replace("0.001", "fast"), r"line 5.*'fast' should be"),
         (SFT.replace("new: llama", "new: lama"), r"'lama' should be.*Did you mean llama"),
         (SFT.replace("new: llama", "name: x, new: llama"), r"give either name"),
+        (SFT + "judge: {tasks: relu}\n", r"judge\.tasks: 'relu' should be a list, as \[a, b\]"),
+        (SFT + "judge: relu\n", r"judge: 'relu' should be a mapping of keys"),
         ("- a\n", r"no mapping"),
         ("a: [\n", r"line 2"),
     ],
