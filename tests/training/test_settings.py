@@ -39,6 +39,9 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert settings.judge.verdicts == tmp_path / "v.jsonl"
     assert settings.judge.tasks == ("relu", str(tmp_path / "own/card.yaml"))
     assert load(Contrastive, path).model.name == "somebody/model"
+    for missing in ("runs/train/sft_sft", "../earlier", "/no/folder"):  # never a name on Hugging Face
+        with pytest.raises(UsageError, match=f"there is no folder .*{missing}"):
+            load(Contrastive, path, [f"model.name={missing}"])
 
 
 @pytest.mark.parametrize(
