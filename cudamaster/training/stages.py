@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,11 +76,10 @@ def run(settings: Stage, out: Path, observer: Observer | None = None, fleet: Fle
 @contextmanager
 def room_for_weights(out: Path) -> Iterator[None]:
     """A full disk is an error of ours too where safetensors finds it, whose error is no OSError."""
-    from safetensors import SafetensorError
-
+    found: type[Exception] = importlib.import_module("safetensors").SafetensorError
     try:
         yield
-    except SafetensorError as error:
+    except found as error:
         if (number := re.search(r"I/O error.*os error (\d+)", str(error))) is None:
             raise
         reason = OSError(int(number[1]), os.strerror(int(number[1])))
