@@ -104,7 +104,8 @@ def _run(settings: Stage, config: Path, out: Path | None, *, as_json: bool) -> N
     following = _NEXT.get(settings.stage)
     lines = [f"Curve: {ourselves('train', 'report', str(ended.folder))}"]
     if following is not None:
-        lines.append(f"Next:  {ourselves('train', following)} CONFIG, with `model: {{name: {ended.folder}}}` in it")
+        model = f"model: {{name: {ended.folder.absolute()}}}"  # CONFIG may lie elsewhere, and paths are relative to it
+        lines.append(f"Next:  {ourselves('train', following)} CONFIG, with `{model}` in it")
     print_to_copy(console(), *lines)
 
 

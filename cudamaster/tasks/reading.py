@@ -129,6 +129,8 @@ def _of_value(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 def _due(said: str) -> str:
     """What a value was meant to be, without pydantic's words: after "should be"."""
     said = re.sub(r"^Input should be |, unable to parse.*|, got a.*", "", said)
+    said = re.sub(r"^a valid (tuple|list)$", "a list, as [a, b]", said)
+    said = re.sub(r"^a valid dictionary.*", "a mapping of keys", said)
     said = re.sub(r"^String should match pattern ", "a text of the form ", said)
     return re.sub(
         r"^(String|Tuple|List) should have (at \w+ \d+ \w+).*",

@@ -86,8 +86,8 @@ def gather(
     known = sorted({one.candidate.task for one in reader.kernels})
     for pattern in tasks:
         if known and not any(fnmatch(name, pattern) for name in known):
-            fix = nearest(pattern, known, f"There are {', '.join(known[:20])}.")
-            raise UsageError(f"No kernel is of a task {pattern!r}.", fix)
+            fix = nearest(pattern, known, f"Their tasks are {', '.join(known[:20])}.")
+            raise UsageError(f"The sources have no kernel of a task {pattern!r}.", fix)
 
     def wanted(kernel: JudgedKernel) -> bool:
         named = not tasks or any(fnmatch(kernel.candidate.task, pattern) for pattern in tasks)

@@ -72,8 +72,14 @@ def _placed(settings: T, folder: Path) -> T:
     changed: dict[str, Any] = {"data": folder / settings.data}
     if settings.out is not None:
         changed["out"] = folder / settings.out
-    if settings.model.name is not None and (folder / settings.model.name).is_dir():
-        changed["model"] = settings.model.model_copy(update={"name": str(folder / settings.model.name)})
+    if (name := settings.model.name) is not None:
+        if (folder / name).is_dir():
+            changed["model"] = settings.model.model_copy(update={"name": str(folder / name)})
+        elif _is_path(name):
+            raise UsageError(
+                f"model.name is {name}, and there is no folder {folder / name}.",
+                "Write the path of a training run's folder relative to the configuration file, or an absolute one.",
+            )
     judge: Judge | None = getattr(settings, "judge", None)
     if judge is not None:
         verdicts = None if judge.verdicts is None else folder / judge.verdicts
@@ -82,6 +88,11 @@ def _placed(settings: T, folder: Path) -> T:
     if isinstance(settings, Contrastive) and settings.tricks is not None:
         changed["tricks"] = folder / settings.tricks
     return settings.model_copy(update=changed)
+
+
+def _is_path(name: str) -> bool:
+    """Whether a model's name can only be a path: one on Hugging Face is OWNER/NAME, or a single word."""
+    return name.count("/") > 1 or name.startswith((".", "/", "~"))
 
 
 def _cards(tasks: Sequence[str], folder: Path) -> tuple[str, ...]:

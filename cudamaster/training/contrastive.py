@@ -128,7 +128,7 @@ class _Work(Hooks):
         problems = (*session.problems, *session.tried)
         own, left_out = known(settings.data, session.problems, settings.reward, settings.judge.cases)
         for why, count in left_out.items():
-            session.observer.said(f"{count} kernels of the export are no exemplars: {why}.")
+            session.observer.said(f"Kernels of the export that are no exemplars: {count} ({why}).")
         self._database = Database(settings.exemplars, settings.seed, baselines(session, problems), own)
 
     def go_back_to(self, step: int) -> None:

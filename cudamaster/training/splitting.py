@@ -82,7 +82,7 @@ def _must_match(what: str, patterns: Sequence[str], known: Iterable[str], option
     for pattern in patterns:
         if not any(fnmatch(each, pattern) for each in there):
             fix = nearest(pattern, there, f"{option} takes {', '.join(there[:20])}, and globs.")
-            raise UsageError(f"No kernel is of a {what} {pattern!r}.", fix)
+            raise UsageError(f"The sources have no kernel of a {what} {pattern!r}.", fix)
 
 
 def _name(kernel: JudgedKernel) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cudamaster.core.errors import DeviceError
+from cudamaster.core.errors import DeviceError, unwritable
 from cudamaster.core.values import Role
 from cudamaster.models import choose as choose_model
 from cudamaster.models.protocol import Model
@@ -61,13 +64,26 @@ def run(settings: Stage, out: Path, observer: Observer | None = None, fleet: Fle
             )
         on = ()
     observer = observer or Observer()
-    with _opened(settings, out, observer, on, fleet) as session:
-        why = _run(session)
+    with room_for_weights(out), _opened(settings, out, observer, on, fleet) as session:
+        why = _run(session).rstrip(".")  # who shows it makes a sentence of it
         if not session.folder.model.exists() or session.folder.ended != why:
             with session.turns.of_model():
                 session.policy.save(session.folder.model)
             session.folder.end(why)
     return Ended(out, why)
+
+
+@contextmanager
+def room_for_weights(out: Path) -> Iterator[None]:
+    """A full disk is an error of ours too where safetensors finds it, whose error is no OSError."""
+    found: type[Exception] = importlib.import_module("safetensors").SafetensorError
+    try:
+        yield
+    except found as error:
+        if (number := re.search(r"I/O error.*os error (\d+)", str(error))) is None:
+            raise
+        reason = OSError(int(number[1]), os.strerror(int(number[1])))
+        raise unwritable(out, reason, "Make room, and run the same command again.") from error
 
 
 def _run(session: Session) -> str:

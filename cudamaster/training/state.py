@@ -195,9 +195,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RunFolderError(
-            f"{path} is no folder of a training run.", "It has a file manifest.json; `cudamaster train` makes it."
-        ) from None
+        fix = "Name one that `cudamaster train` made; it has a file manifest.json."
+        raise RunFolderError(f"{path} is no folder of a training run.", fix) from None
     except (OSError, ValueError) as error:
         raise RunFolderError(
             f"{path / _MANIFEST} cannot be read: {error}.", "Begin again in another folder."

@@ -432,6 +432,27 @@ def test_a_folder_with_other_things_is_left_alone(sources: Path, tmp_path: Path)
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_the_folder_of_an_export_or_a_run_is_left_alone(sources: Path, tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()  # theirs, as ours is called
+    (tmp_path / "README.md").write_text("the card of an export")
+    with pytest.raises(UsageError, match="holds no corpus"):
+        make(Wanted(sources, tmp_path), None)
+    assert (tmp_path / "README.md").read_text() == "the card of an export"
+    (tmp_path / "README.md").unlink()
+    make(Wanted(sources, tmp_path), None)  # a lock alone is what a kill at the beginning leaves
+    assert (tmp_path / "corpus.jsonl").is_file()
+
+
+def test_a_folder_without_sources_makes_no_corpus_and_leaves_the_last_one(sources: Path, tmp_path: Path) -> None:
+    out, empty = tmp_path / "out", tmp_path / "empty"
+    empty.mkdir()
+    make(Wanted(sources, out), None)
+    before = (out / "corpus.jsonl").read_bytes()
+    with pytest.raises(UsageError, match=r"holds no file that ends in \.cu"):
+        make(Wanted(empty, out), None)
+    assert (out / "corpus.jsonl").read_bytes() == before
+
+
 def test_pieces_have_what_they_need_and_nothing_else() -> None:
     pieces, left = cut(SourceFile("histogram.cu", HISTOGRAM, ""), hidden=(1, 2))
     assert left == []

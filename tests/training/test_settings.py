@@ -39,6 +39,9 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert settings.judge.verdicts == tmp_path / "v.jsonl"
     assert settings.judge.tasks == ("relu", str(tmp_path / "own/card.yaml"))
     assert load(Contrastive, path).model.name == "somebody/model"
+    for missing in ("runs/train/sft_sft", "../earlier", "/no/folder"):  # never a name on Hugging Face
+        with pytest.raises(UsageError, match=f"there is no folder .*{missing}"):
+            load(Contrastive, path, [f"model.name={missing}"])
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,8 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         (SFT.replace("0.001", "fast"), r"line 5.*'fast' should be"),
         (SFT.replace("new: llama", "new: lama"), r"'lama' should be.*Did you mean llama"),
         (SFT.replace("new: llama", "name: x, new: llama"), r"give either name"),
+        (SFT + "judge: {tasks: relu}\n", r"judge\.tasks: 'relu' should be a list, as \[a, b\]"),
+        (SFT + "judge: relu\n", r"judge: 'relu' should be a mapping of keys"),
         ("- a\n", r"no mapping"),
         ("a: [\n", r"line 2"),
     ],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -26,9 +27,11 @@ from training import tiny_task  # noqa: E402
 
 from cudamaster.cli import main  # noqa: E402
 from cudamaster.core import keys  # noqa: E402
+from cudamaster.core.errors import CudaMasterError  # noqa: E402
 from cudamaster.core.values import Candidate  # noqa: E402
 from cudamaster.training import looks, state  # noqa: E402
 from cudamaster.training.collecting import read_kernels  # noqa: E402
+from cudamaster.training.stages import room_for_weights  # noqa: E402
 
 # The kernel is a hundred tokens, and every prompt fits.
 COMMON = """\
@@ -231,3 +234,16 @@ def test_the_report_has_curve_and_canaries(folder: Path, contrasted: Mapping[str
     assert "Canaries" in text
     assert (folder / "contrastive" / "curve.svg").read_text(encoding="utf-8").count("Speedup of right samples") == 1
     assert "<svg" in page.read_text(encoding="utf-8")
+
+
+def test_a_limit_on_files_is_an_error_with_a_fix_where_weights_are_written(tmp_path: Path) -> None:
+    torch, safetensors = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    earlier = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(CudaMasterError, match=r"File too large.*Make room"), room_for_weights(tmp_path):
+            safetensors.save_file({"weights": torch.zeros(1 << 16)}, str(tmp_path / "weights"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, earlier)

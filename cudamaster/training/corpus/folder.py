@@ -37,7 +37,9 @@ def opened(out: Path) -> Iterator[None]:
         there = {each.name for each in out.iterdir()}
     except OSError as error:
         raise unwritable(out, error, "Name another folder with --out.") from error
-    if there and not there & {ROWS, REPLIES, NUMBERS, "lock"}:
+    # Other folders of ours have a lock too; one with a lock alone was killed before it had more.
+    begun = all(name == "lock" or name.startswith(".") for name in there)
+    if not begun and not there & {ROWS, REPLIES, NUMBERS}:
         raise UsageError(f"{out} is not empty, and holds no corpus.", "Name a new folder with --out.")
     try:
         lock = locked(out)

@@ -23,7 +23,7 @@ from cudamaster.training.corpus.licences import PERMISSIVE, Licence
 from cudamaster.training.corpus.replies import Replies
 from cudamaster.training.corpus.retrieval import passages
 from cudamaster.training.corpus.rows import notice, row
-from cudamaster.training.corpus.sources import LeftOut, must_be_there
+from cudamaster.training.corpus.sources import SUFFIXES, LeftOut, must_be_there
 
 NOT_WORTH, NO_REPLY, NOT_ASKED = "not worth learning from", "no usable reply", "not asked: the budget is spent"
 
@@ -85,6 +85,9 @@ def make(wanted: Wanted, asked: Asked | None, observer: Observer | None = None) 
     with corpus_folder.opened(wanted.out):
         gathered = gather(wanted.folder, wanted.out, wanted.licences, wanted.longest, wanted.hold_out,
                           reading)  # fmt: skip
+        if not gathered.files:
+            what = f"{wanted.folder} holds no file that ends in {', '.join(SUFFIXES)}."
+            raise UsageError(what, "Name a folder with CUDA sources; links and hidden folders are not followed.")
         if observer is not None:
             observer.gathered(gathered)
         described, calls = _described(wanted, asked, gathered.entries, observer)
