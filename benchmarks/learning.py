@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 from time import monotonic
 
-from learning_variants import CHOICES, TASKS, baseline_region, made_up, real, region
+from learning_variants import CHOICES, TASKS, Sum, baseline_region, made_up, real, region
 
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.contrast import Exemplar
@@ -110,13 +110,18 @@ def sets(out: Path, unjudged: int, judged: int) -> None:
     _write(out / "unjudged", [_made_up(random, (1,)) for _ in range(unjudged)], [])
 
 
+def _shape(what: Sum) -> str:
+    """Its term without names of arrays."""
+    return re.sub(rf"\b({'|'.join(what.arrays)})\b", "array", what.term)
+
+
 def _made_up(random: Random, shown: Sequence[int]) -> tuple[str, str]:
     """A pair for a sum that no task asks for, with a baseline or so many exemplars in the prompt.
 
     The sum of the task that is held out is not among them under another name.
     """
     what = made_up(random)
-    while re.sub("[xyz]", "v", what.term) == re.sub("[xyz]", "v", TASKS[HELD_OUT].term):
+    while _shape(what) == _shape(TASKS[HELD_OUT]):
         what = made_up(random)
     wanted, *others = random.sample(CHOICES, 1 + random.choice(shown))
     codes = [baseline_region(what, random)] if random.random() < 0.4 else [region(what, one) for one in others]

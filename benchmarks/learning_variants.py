@@ -43,7 +43,7 @@ CHOICES = tuple(itertools.starmap(Choice, itertools.product(BLOCKS, GRIDS, WIDTH
 
 @dataclass(frozen=True)
 class Sum:
-    """What is summed: `term` is an expression in `values`, the elements of `arrays`, and in `i` and `length`.
+    """What is summed: `term` is an expression in `i`, `length`, and the names of `arrays`, which stand for elements.
 
     `parameters` are those of the wrapper in C. The sum is multiplied by `factor`, an expression in `scalars` that the
     wrapper computes as `prepared` says; without a factor it is the result itself.
@@ -58,23 +58,18 @@ class Sum:
     factor: str = ""
     prepared: str = ""  # a declaration in the wrapper, such as "float h = (b - a) / (N - 1);"
 
-    @property
-    def values(self) -> tuple[str, ...]:
-        """Names of the elements in the term."""
-        return tuple("xyz"[: len(self.arrays)])
-
 
 TASKS = {
     one.name: one
     for one in (
-        Sum("dot_product", "float* out, const float* X, const float* Y, int N", "out", ("X", "Y"), "N", "x * y"),
+        Sum("dot_product", "float* out, const float* X, const float* Y, int N", "out", ("X", "Y"), "N", "X * Y"),
         Sum(
             "mse_loss",
             "float* loss, const float* X, const float* Y, int N",
             "loss",
             ("X", "Y"),
             "N",
-            "(x - y) * (x - y)",
+            "(X - Y) * (X - Y)",
             "scale",
             "float scale = 1.0f / N;",
         ),
@@ -84,7 +79,7 @@ TASKS = {
             "result",
             ("y_samples",),
             "N",
-            "x",
+            "y_samples",
             "scale",
             "float scale = (b - a) / N;",
         ),
@@ -94,7 +89,7 @@ TASKS = {
             "result",
             ("y_samples",),
             "N",
-            "(i == 0 || i == N - 1 ? 1.0f : i % 2 == 1 ? 4.0f : i < N - 2 ? 2.0f : 0.0f) * x",
+            "(i == 0 || i == N - 1 ? 1.0f : i % 2 == 1 ? 4.0f : i < N - 2 ? 2.0f : 0.0f) * y_samples",
             "scale",
             "float scale = (b - a) / (N - 1) / 3.0f;",
         ),
@@ -104,7 +99,7 @@ TASKS = {
             "loss",
             ("X", "Y"),
             "C",
-            "-y * logf(x)",
+            "-Y * logf(X)",
         ),
     )
 }
@@ -120,9 +115,8 @@ def region(what: Sum, choice: Choice) -> str:
     """The code of a region that computes the sum."""
     indexed = " i" in f" {what.term}".replace("(", " ")
     term_parameters = ", ".join(
-        [*(f"float {value}" for value in what.values), *(["long long i", f"int {what.length}"] if indexed else [])]
+        [*(f"float {array}" for array in what.arrays), *(["long long i", f"int {what.length}"] if indexed else [])]
     )
-    kernel = f"{what.name}_kernel_optimized"
     pointers = ", ".join(f"const float* {array}" for array in what.arrays)
     extra = f", float {what.factor}" if what.factor else ""
     parts = [
@@ -130,11 +124,11 @@ def region(what: Sum, choice: Choice) -> str:
         # Each number stands in one place: a small model need not repeat it.
         f"constexpr int kThreads = {choice.block};\nconstexpr int kBlocks = {choice.grid};\n",
         f"__device__ float term({term_parameters}) {{\n    return {what.term};\n}}\n",
-        f"__global__ void {kernel}(float* {what.out}, {pointers}{extra}, int {what.length}) {{",
+        f"__global__ void sum_kernel(float* {what.out}, {pointers}{extra}, int {what.length}) {{",
         *_thread_sum(what, choice, indexed),
         *_reduction(what, choice),
         "}\n",
-        *_wrapper(what, choice, kernel),
+        *_wrapper(what, choice),
     ]
     return "\n".join(parts) + "\n"
 
@@ -156,10 +150,10 @@ def _thread_sum(what: Sum, choice: Choice, indexed: bool) -> Iterator[str]:
         yield f"    if ((({together}) & 15) == 0) {{"
         yield from ("    " + line for line in unrolled)
         yield f"        for (long long k = thread; k < {n} / 4; k += stride) {{"
-        for array, value in zip(what.arrays, what.values, strict=True):
-            yield f"            float4 {value} = ((const float4*){array})[k];"
+        for array in what.arrays:
+            yield f"            float4 {array}4 = ((const float4*){array})[k];"
         for place, part in enumerate("xyzw"):
-            yield f"            sum += {term([f'{v}.{part}' for v in what.values], f'4 * k + {place}')};"
+            yield f"            sum += {term([f'{array}4.{part}' for array in what.arrays], f'4 * k + {place}')};"
         yield "        }"
         yield f"        first += {n} / 4 * 4;"
         yield "    }"
@@ -201,7 +195,7 @@ def _reduction(what: Sum, choice: Choice) -> Iterator[str]:
     yield f"        {add}"
 
 
-def _wrapper(what: Sum, choice: Choice, kernel: str) -> Iterator[str]:
+def _wrapper(what: Sum, choice: Choice) -> Iterator[str]:
     n = what.length
     yield f'extern "C" void {what.name}_optimized({what.parameters}) {{'
     if what.prepared:
@@ -210,7 +204,7 @@ def _wrapper(what: Sum, choice: Choice, kernel: str) -> Iterator[str]:
     yield f"    int blocks = min(({n} - 1) / {piece} + 1, kBlocks);"
     yield f"    cudaMemset({what.out}, 0, sizeof(float));"
     arguments = ", ".join([what.out, *what.arrays, *([what.factor] if what.factor else []), n])
-    yield f"    {kernel}<<<blocks, kThreads>>>({arguments});"
+    yield f"    sum_kernel<<<blocks, kThreads>>>({arguments});"
     yield "}"
 
 
@@ -235,9 +229,8 @@ def made_up(random: Random) -> Sum:
     count = random.choice((1, 2, 2, 2, 3))
     arrays = tuple(random.sample(_ARRAYS, count))
     out, length = random.choice(_OUTS), random.choice(_LENGTHS)
-    values = "xyz"[:count]
     # In any order, as the first array need not stand first in a term.
-    term = _expression(random, "".join(random.sample(values, count)), depth=2)
+    term = _expression(random, random.sample(arrays, count), depth=2)
     pointers = [f"const float* {array}" for array in arrays]
     scalars: list[str] = []
     factor = prepared = ""
@@ -258,19 +251,22 @@ def made_up(random: Random) -> Sum:
     parameters = ", ".join([*order, *scalars, f"int {length}"])
     if random.random() < 0.15:
         edge, inside = random.choice(("1.0f", "0.5f")), random.choice(("2.0f", "3.0f"))
-        term = f"(i == 0 || i == {length} - 1 ? {edge} : {inside}) * {values[0]}"
+        term = f"(i == 0 || i == {length} - 1 ? {edge} : {inside}) * {arrays[0]}"
     return Sum(name, parameters, out, arrays, length, term, factor, prepared)
 
 
 def _word(random: Random) -> str:
-    """A word of a name: half of them mean nothing, so that there are no names to know by heart."""
-    if random.random() < 0.5:
+    """A word of a name: most mean nothing, so that a model learns to copy letters and knows no names by heart."""
+    kind = random.randrange(3)
+    if kind == 0:
         return random.choice(_WORDS)
-    syllables = (random.choice(_CONSONANTS) + random.choice(_VOWELS) for _ in range(random.choice((2, 3))))
-    return "".join(syllables) + random.choice(("", random.choice(_CONSONANTS)))
+    if kind == 1:
+        syllables = (random.choice(_CONSONANTS) + random.choice(_VOWELS) for _ in range(random.choice((2, 3))))
+        return "".join(syllables) + random.choice(("", random.choice(_CONSONANTS)))
+    return "".join(random.choices(_VOWELS + _CONSONANTS, k=random.randrange(2, 8)))
 
 
-def _expression(random: Random, values: str, depth: int) -> str:
+def _expression(random: Random, values: Sequence[str], depth: int) -> str:
     """An expression in which each value occurs."""
     if len(values) > 1:
         cut = random.randrange(1, len(values))
@@ -278,7 +274,7 @@ def _expression(random: Random, values: str, depth: int) -> str:
         form = random.choice(("{} * {}", "({} - {})", "({} + {})", "{} / {}", "fmaxf({}, {})", "fminf({}, {})"))
         joined = form.format(left, right)
     else:
-        joined = values
+        joined = values[0]
     kind = random.randrange(7) if depth > 0 else 6
     if kind == 0:
         return f"{random.choice(_FUNCTIONS)}({joined})"
@@ -294,8 +290,7 @@ def _expression(random: Random, values: str, depth: int) -> str:
 def baseline_region(what: Sum, random: Random) -> str:
     """The region of a naive kernel of a made-up sum, in the style of the benchmark's baselines."""
     n = what.length
-    elements = {value: f"{array}[i]" for value, array in zip(what.values, what.arrays, strict=True)}
-    term = re.sub(r"\b[xyz]\b", lambda found: elements.get(found[0], found[0]), what.term)
+    term = re.sub(rf"\b({'|'.join(what.arrays)})\b", r"\1[i]", what.term)
     kernel = f"{what.name}_kernel_optimized"
     pointers = ", ".join(f"const float* {array}" for array in what.arrays)
     extra = f", float {what.factor}" if what.factor else ""

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from cudamaster.bundles.contents import labels, margin
 from cudamaster.core.speed import Change, between
-from cudamaster.core.values import Status
+from cudamaster.core.values import RACES_UNSEEN, Status
 from cudamaster.training.kernels import JudgedKernel
+from cudamaster.training.reward import blame
 
 Group: TypeAlias = tuple[str, str, str, str, str, str]
 # What another device says of these does not depend on it: a race or a wrong sum is the kernel's own.
@@ -34,7 +35,10 @@ class Standing:
         """`modelled` lets in times of the model of a GPU, which are left out otherwise."""
         self._modelled = modelled
         self._refused: dict[tuple[str, ...], set[str]] = {}
+        self._failed: set[tuple[str, ...]] = set()
         for one in kernels:
+            if is_refused(one):
+                self._failed.add(_built(one))
             if one.verdict.status in _ANYWHERE:
                 self._refused.setdefault(_code(one), set()).add(one.gpu)
 
@@ -43,7 +47,7 @@ class Standing:
         verdict = kernel.verdict
         if verdict.status is Status.UNSUPPORTED:
             return "the device cannot execute it"
-        if not verdict.correct:
+        if not verdict.correct or _built(kernel) in self._failed:
             return "refused"
         if self._refused.get(_code(kernel), set()) - {kernel.gpu}:
             return "right here, refused on another device"
@@ -52,6 +56,10 @@ class Standing:
         skipped = any(case.skipped and case.modelled is None for case in verdict.cases)
         if skipped or not verdict.complete or verdict.lacking:
             return "right, with cases left out"
+        if any(note.startswith(RACES_UNSEEN) for note in verdict.notes):
+            return "right, not checked for races to the end"
+        if blame(verdict) is not None:
+            return "right, with findings against it"
         if verdict.modelled is not None and not self._modelled:
             return "modelled (--modelled takes them)"
         return ""
@@ -62,8 +70,13 @@ class Standing:
 
 
 def _code(kernel: JudgedKernel) -> tuple[str, str, str, str]:
+    """The text as a model learns it: without blank lines around it."""
     candidate = kernel.candidate
-    return kernel.provenance.suite, candidate.task, candidate.precision.value, candidate.code
+    return kernel.provenance.suite, candidate.task, candidate.precision.value, candidate.code.strip()
+
+
+def _built(kernel: JudgedKernel) -> tuple[str, ...]:
+    return *_code(kernel), kernel.candidate.command, kernel.gpu
 
 
 def surely_faster(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudamaster.core.errors import CanaryError
 from cudamaster.core.values import Candidate, Findings, Hardware, Verdict
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.protocol import Workbench
@@ -21,8 +22,14 @@ class Guards:
     """The watch and the canaries of a run."""
 
     def __init__(self, session: Session, reviewer: Model | None) -> None:
+        """Raises CanaryError for a run that a canary has stopped: the same command does not get past it."""
         settings = session.settings
         assert isinstance(settings, Contrastive)
+        if found := [each for row in session.folder.rows(CANARIES) for each in row["earned"]]:
+            raise CanaryError(
+                f"Dishonest kernels have earned a reward in {session.folder.path}: {'; '.join(found)}.",
+                "What it has learned is worth nothing: mend the harness, and begin again in another folder.",
+            )
         self._session = session
         self._settings = settings
         tricks = settings.tricks or session.folder.path / "tricks.yaml"

@@ -208,8 +208,8 @@ def _counted(verdict: Verdict, rule: Rule, wanted: Collection[str] | None) -> tu
     """The cases that count, with their speedups. Raises _Without."""
     if verdict.status is Status.UNSUPPORTED:
         raise _Without(None, f"unsupported: {one_line(verdict.detail)}")
-    if (blame := _blame(verdict)) is not None:
-        raise _Without(0.0, blame)
+    if (why := blame(verdict)) is not None:
+        raise _Without(0.0, why)
     if verdict.mark == "emulated":
         raise _Without(None, "its times are emulated")
     if unseen := next((note for note in verdict.notes if note.startswith(RACES_UNSEEN)), None):
@@ -229,7 +229,7 @@ def _counted(verdict: Verdict, rule: Rule, wanted: Collection[str] | None) -> tu
     return counted
 
 
-def _blame(verdict: Verdict) -> str | None:
+def blame(verdict: Verdict) -> str | None:
     """Why the kernel itself earns nothing, or None."""
     if not verdict.correct:
         return f"{verdict.status.value}: {one_line(verdict.detail)}"

@@ -46,13 +46,16 @@ class Scoring:
         self._under_way: dict[str, Future[Verdict]] = {}
 
     def key(self, problem: Problem, candidate: Candidate, occasion: str = "") -> str:
-        """Hash of what a verdict is of: the candidate, its card, what measures it, and this program.
+        """Hash of what a verdict is of: the candidate, its task, what measures it, and this program.
+
+        The hash of a card is that of the card alone, so baseline and reference count by themselves.
 
         On an `occasion` of its own a kernel is judged again, once.
         """
         modelled = problem.hardware.modelled
         of = "" if modelled is None else f"{modelled.gpu} {modelled.version}"
-        return content_hash(candidate.id, problem.card.hash, problem.hardware.name, of, program_hash(), occasion)
+        task = content_hash(problem.card.hash, problem.baseline.id, problem.card.reference())
+        return content_hash(candidate.id, task, problem.hardware.name, of, program_hash(), occasion)
 
     def submit(self, problem: Problem, candidate: Candidate, occasion: str = "") -> Future[Verdict]:
         """The verdict of a candidate: the one on disk, the one that is on its way, or a new one."""

@@ -160,7 +160,7 @@ def _pairs(
     """Right over wrong, and faster over slower where that is sure. `right` is ordered, the fastest first."""
     for number, rejected in enumerate(wrong):
         # Each has other partners, so that not all are told apart from one kernel.
-        others = [one for one in right if one.candidate.code != rejected.candidate.code]
+        others = [one for one in right if one.candidate.code.strip() != rejected.candidate.code.strip()]
         for step in range(min(most, len(others))):
             _pair(sets, asked, others[(number + step) % len(others)], rejected, "right")
     margins = {one.candidate.id: margin_of(one) for one in right}  # of raw samples, which takes a while

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from judged_kernels import baseline, kept, kernel, other_code, refused, scored, with_verdict
 
 from cudamaster.core.speed import Change, Comparison, Interval
-from cudamaster.core.values import CaseVerdict, GpuModel, Status
+from cudamaster.core.values import RACES_UNSEEN, CaseVerdict, GpuModel, Status
 from cudamaster.training.choosing import Standing, margin_of, surely_faster
 from cudamaster.training.collecting import merged
+from cudamaster.training.evaluating import tasks_of
 from cudamaster.training.kernels import JudgedKernel
 
 MODEL = GpuModel("v6", "NVIDIA H200", 1.85, 0.996)
@@ -41,6 +44,10 @@ def test_nothing_that_failed_is_an_example(status: Status) -> None:
         ({"score": float("inf")}, "without a time"),
         ({"emulated": True}, "without a time"),
         ({"emulated": True, "modelled": MODEL}, "modelled"),
+        ({"notes": (f"{RACES_UNSEEN}: it took too long",)}, "races"),
+        ({"sanitizers": {"racecheck": "3 hazards"}}, "findings"),
+        ({"cases": (replace(kernel(0).verdict.cases[0], status=Status.WRONG),)}, "findings"),
+        ({"score": -3.0}, "findings"),
     ],
 )
 def test_right_is_not_enough(changes: dict[str, object], why: str) -> None:
@@ -54,6 +61,19 @@ def test_modelled_times_count_if_they_are_wanted() -> None:
     assert not Standing([with_verdict(one, complete=False)], modelled=True).is_example(
         with_verdict(one, complete=False)
     )
+
+
+@pytest.mark.parametrize("gpu", [kernel(0).gpu, "NVIDIA A100"])
+def test_a_blank_line_makes_no_other_kernel_of_a_refused_one(gpu: str) -> None:
+    again = refused(on_gpu(other_code(kernel(0), f"{kernel(0).candidate.code}\n"), gpu))
+    assert "refused" in Standing([kernel(0), again], modelled=False).why_not(kernel(0))
+
+
+def test_a_task_of_the_data_is_not_held_out(tmp_path: Path) -> None:
+    assert tasks_of(tmp_path) == set()
+    (tmp_path / "kernels.jsonl").write_text(json.dumps(kernel(0).to_json()) + "\n")
+    (tmp_path / "sft.jsonl").write_text('{"provenance": {"task": "elu"}}\n{"provenance": "a program"}\n')
+    assert tasks_of(tmp_path) == {"spmv_csr", "elu"}
 
 
 @pytest.mark.parametrize("status", [Status.WRONG, Status.FAULT, Status.REJECTED])

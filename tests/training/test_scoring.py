@@ -57,6 +57,9 @@ def test_the_same_text_is_judged_once_and_kept(card: Path, tmp_path: Path) -> No
         assert found[0] is found[1]
         assert scores.submit(problem, good).done()
         assert scores.verdicts.paid == 2
+        # A speedup is over a baseline, whose text is no part of the card's hash.
+        other = replace(problem, baseline=problem.candidate(tiny_task.SLOW))
+        assert scores.key(other, good) != scores.key(problem, good)
         # A canary is judged on each occasion, and once on each.
         again = [scores.submit(problem, bad, f"canary {step}") for step in (1, 2, 2)]
         assert len({id(each.result()) for each in again}) == 2

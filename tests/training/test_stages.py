@@ -190,6 +190,15 @@ def test_rewards_move_the_model(folder: Path, contrasted: Mapping[str, Any]) -> 
     assert (canary["step"], canary["earned"]) == (2, [])
 
 
+def test_a_run_that_a_canary_stopped_does_not_go_on(folder: Path, contrasted: Mapping[str, Any]) -> None:
+    out = folder / "caught"
+    shutil.copytree(folder / "contrastive", out)
+    (row,) = rows(folder, "caught", state.CANARIES)
+    (out / state.CANARIES).write_text(json.dumps({**row, "earned": ["zeros on relu (fp32): 9.00"]}) + "\n")
+    ran = CliRunner().invoke(main, ["train", "contrastive", str(folder / "contrastive.yaml"), "--out", str(out)])
+    assert (ran.exit_code, "9.00" in ran.output) == (8, True)
+
+
 def test_a_killed_run_goes_on_and_pays_for_nothing_twice(folder: Path, contrasted: Mapping[str, Any]) -> None:
     """Killed in its second step, it ends as the one that was not: the same draws, samples and rewards."""
     out, verdicts = folder / "killed", folder / "verdicts.jsonl"
