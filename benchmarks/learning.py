@@ -37,7 +37,7 @@ from cudamaster.tasks.cards import TaskCard
 from cudamaster.training.kernels import JudgedKernel, Provenance, gpu_of, harness_of
 from cudamaster.training.problems import Problem, loaded
 from cudamaster.training.prompts import Form, completion, prompt
-from cudamaster.training.reward import Rule
+from cudamaster.training.reward import Rule, measured
 from cudamaster.training.scoring import Scoring
 from cudamaster.training.verdicts import Verdicts
 from cudamaster.workbench.evaluation import Workbench
@@ -45,6 +45,10 @@ from cudamaster.workbench.evaluation import Workbench
 HELD_OUT = "cross_entropy_loss"
 SEED = 20261126
 SOURCE = "benchmarks/learning_variants.py"
+# The timed sizes that rewards come from; of calls of 10 us some hundreds are timed, where the paper's limit is for tens
+# of thousands.
+REWARDED = ("N=65536", "N=262144", "N=1048576")
+RULE = Rule(variance_limit=0.05, relative=True)
 
 
 def measure(out: Path, each: int, jobs: int, tasks: Sequence[str]) -> None:
@@ -93,8 +97,10 @@ def sets(out: Path, unjudged: int, judged: int) -> None:
     pools: dict[str, list[Exemplar]] = {}
     for kernel in kernels:
         verdict = kernel.verdict
-        if verdict.correct and verdict.score is not None:
-            exemplar = Exemplar(kernel.candidate, verdict, verdict.score, is_baseline=kernel.provenance.is_baseline)
+        # Scores in prompts are of the sizes that are rewarded, as in the last stage.
+        score = measured(verdict, RULE, REWARDED).speedup if verdict.correct else None
+        if score:
+            exemplar = Exemplar(kernel.candidate, verdict, score, is_baseline=kernel.provenance.is_baseline)
             pools.setdefault(kernel.candidate.task, []).append(exemplar)
     pairs = []
     for number in range(judged):
@@ -129,10 +135,6 @@ def _made_up(random: Random, shown: Sequence[int]) -> tuple[str, str]:
     return f"// {what.name} fp32\n{lines}// write\n", completion(Form.COMPACT, "", region(what, wanted))
 
 
-# The timed sizes that rewards come from; of calls of 10 us some hundreds are timed, where the paper's limit is for tens
-# of thousands.
-REWARDED = ("N=65536", "N=262144", "N=1048576")
-RULE = Rule(variance_limit=0.05, relative=True)
 JUDGED = f"""\
 judge:
   tasks: [dot_product, mse_loss, monte_carlo_int, simpson_int]

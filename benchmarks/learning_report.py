@@ -26,11 +26,13 @@ DRAWS = 1000
 
 @dataclass(frozen=True)
 class Row:
-    """Of one task: the share that is right, and the mean and best speedup of those that are; None where none is."""
+    """Of one task: the share that is right, the mean and best speedup of those that are (None where none is), and the
+    mean with 0 for those that are wrong."""
 
     right: float
     mean: float | None
     best: float | None
+    reward: float | None
 
 
 def drawn(folder: Path, samples: int) -> dict[str, Row]:
@@ -48,7 +50,7 @@ def drawn(folder: Path, samples: int) -> dict[str, Row]:
         random = Random(task)
         best = statistics.fmean(max(random.choices(right, k=samples)) for _ in range(DRAWS))
         # The pairs that are trained on are of right kernels alone.
-        rows[task] = Row(1.0, statistics.fmean(right), best)
+        rows[task] = Row(1.0, statistics.fmean(right), best, statistics.fmean(right))
     return rows
 
 
@@ -58,7 +60,7 @@ def tried(run: Path) -> dict[int, dict[str, Row]]:
     for line in (run / "evaluations.jsonl").read_text().splitlines():
         row = json.loads(line)
         task = row["task"].partition("/")[0]
-        found.setdefault(row["step"], {})[task] = Row(row["right"], row["mean"], row["best"])
+        found.setdefault(row["step"], {})[task] = Row(row["right"], row["mean"], row["best"], row["reward"])
     return found
 
 
@@ -67,14 +69,16 @@ def table(folder: Path, seeds: Sequence[int]) -> str:
     runs = [tried(folder / f"contrastive_{seed}") for seed in seeds]
     samples = json.loads((folder / f"contrastive_{seeds[0]}" / "evaluations.jsonl").read_text().splitlines()[0])
     chance = drawn(folder, samples["samples"])
-    lines = ["| task | from | right | mean | best |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| task | from | right | mean, 0 if wrong | mean | best |", "| --- | --- | --- | --- | --- | --- |"]
     for task, row in chance.items():
-        name = f"{task} (held out)" if task == HELD_OUT else task
-        lines.append(f"| {name} | the training set, at random | {row.right:.0%} | {row.mean:.2f} | {row.best:.2f} |")
+        name, source = task, "right ones of the training set, at random"
+        if task == HELD_OUT:
+            name, source = f"{task} (held out)", "right ones of its variants, at random"
+        lines.append(f"| {name} | {source} | {row.right:.0%} | {row.mean:.2f} | {row.mean:.2f} | {row.best:.2f} |")
         for words, step in (("the model after SFT", min), ("after contrastive RL", max)):
             rows = [run[step(run)][task] for run in runs]
             cells = [_spread([one.right for one in rows], "{:.0%}")]
-            cells += [_spread([getattr(one, name) for one in rows], "{:.2f}") for name in ("mean", "best")]
+            cells += [_spread([getattr(one, name) for one in rows], "{:.2f}") for name in ("reward", "mean", "best")]
             lines.append(f"| | {words} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from cudamaster.agents.contrast import Exemplar
+from cudamaster.guards.lexer import Kind, lex
 from cudamaster.strategies.exemplars import Islands, Pool, Selection
 from cudamaster.training.settings import Exemplars
 
@@ -34,6 +35,10 @@ class Database:
         for name, exemplars in known.items():
             for number, exemplar in enumerate(exemplars):
                 self._islands[name].pools[number % count].add(exemplar)
+        self._texts = {
+            name: {_text(member) for pool in each.pools for member in pool.members}
+            for name, each in self._islands.items()
+        }
         self._best = {name: max(pool.best_score for pool in each.pools) for name, each in self._islands.items()}
 
     def draw(self, problem: str, step: int, group: int) -> tuple[Exemplar, ...]:
@@ -51,9 +56,17 @@ class Database:
         return pool.draw(Selection(about.number, about.temperature, about.bucket_ratio), random)
 
     def add(self, problem: str, step: int, exemplar: Exemplar) -> bool:
-        """Let a right kernel join, on the island that its prompt was drawn from; whether it was new there."""
+        """Let a right kernel join, on the island that its prompt was drawn from; whether it was new.
+
+        One that is there already, whatever its comments and blanks, is not: of many copies, each with a measurement
+        of its own, the luckiest would be shown.
+        """
         self._best[problem] = max(self._best[problem], exemplar.score)
-        return self._pool(problem, step).add(exemplar)
+        text = _text(exemplar)
+        if text in self._texts[problem] or not self._pool(problem, step).add(exemplar):
+            return False
+        self._texts[problem].add(text)
+        return True
 
     def end_step(self, step: int) -> None:
         """After each step: islands exchange kernels when an interval has ended."""
@@ -78,3 +91,8 @@ def order(problems: int, number: int, seed: int) -> int:
     left, random = list(range(problems)), Random(f"{seed} order {turn}")
     drawn = [left.pop(int(random.random() * len(left))) for _ in range(problems)]
     return drawn[place]
+
+
+def _text(exemplar: Exemplar) -> str:
+    """What a kernel says, without comments and layout."""
+    return " ".join(token.text for token in lex(exemplar.candidate.code).tokens if token.kind is not Kind.NEWLINE)

@@ -293,7 +293,7 @@ def provenance(kernel: JudgedKernel) -> Row:
         "category": about.category,
         "card_hash": about.card_hash,
         "gpu": kernel.gpu,
-        "modelled": kernel.gpu.endswith(" (modelled)"),
+        "modelled": kernel.verdict.modelled is not None or kernel.gpu.endswith(" (modelled)"),
         "harness": about.harness,
         "kernel": candidate.id,
         "command": candidate.command,

@@ -65,8 +65,7 @@ class Verdicts:
             with self._lock:
                 fcntl.flock(self._file, fcntl.LOCK_EX)
                 try:
-                    self._file.seek(0, 2)
-                    begin = self._file.tell()
+                    begin = self._end()
                     self._file.write(line)
                     self._file.flush()
                 finally:
@@ -75,6 +74,18 @@ class Verdicts:
                 self.paid += 1
         except OSError as error:
             raise unwritable(self.path, error, "Make room, and run the same command again.") from error
+
+    def _end(self) -> int:
+        """The end of the file, after what a killed run left of a line is gone."""
+        end = place = self._file.seek(0, 2)
+        while place:
+            self._file.seek(place - 1)
+            if self._file.read(1) == b"\n":
+                break
+            place -= 1
+        if place < end:
+            self._file.truncate(place)
+        return place
 
     def close(self) -> None:
         """Close the file."""

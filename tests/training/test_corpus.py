@@ -450,6 +450,8 @@ def test_a_folder_without_sources_makes_no_corpus_and_leaves_the_last_one(source
     before = (out / "corpus.jsonl").read_bytes()
     with pytest.raises(UsageError, match=r"holds no file that ends in \.cu"):
         make(Wanted(empty, out), None)
+    with pytest.raises(UsageError, match=r"a licence that is allowed \(MTI\): its files' are .*MIT"):
+        make(Wanted(sources, out, licences=("MTI",)), None)
     assert (out / "corpus.jsonl").read_bytes() == before
 
 

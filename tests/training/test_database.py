@@ -70,7 +70,9 @@ def test_a_copy_joins_once() -> None:
     one = database("bucket")
     assert one.add("relu/fp32", 1, exemplar("new", 2.0))
     assert not one.add("relu/fp32", 2, exemplar("new", 2.1))
+    assert not one.add("relu/fp32", 2, exemplar("  new // once more", 9.0))
     assert one.size("relu/fp32") == 7
+    assert one.best("relu/fp32") == 9.0
 
 
 def test_every_problem_has_its_turn() -> None:

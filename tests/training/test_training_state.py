@@ -160,9 +160,12 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert first.get("03") is None
     # Two runs with one file: neither's lines are lost, and each knows what it has paid for itself.
     first.add("03", kernel("three"))
+    with path.open("ab") as killed:
+        killed.write(b'{"key": "09", "run": "cc", "ker')  # by a third run, in the middle of a line
     second.add("04", kernel("four"))
     first.add("05", kernel("five"))
     assert (second.get("04"), first.get("05"), first.get("03")) == (kernel("four"), kernel("five"), kernel("three"))
+    assert b'"09"' not in path.read_bytes()
     again = Verdicts(path, "bb")
     assert again.paid == 1
     assert [again.get(f"0{number}") for number in range(1, 6)] == [

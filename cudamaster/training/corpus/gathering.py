@@ -16,6 +16,7 @@ from cudamaster.training.corpus.sources import LeftOut, SourceFile, find
 from cudamaster.training.shingles import Shingles, shingles
 
 COPY, OF_BENCHMARK = "near copy of another piece", "near copy of a kernel of the benchmark"
+NOT_ALLOWED = "licence is not allowed"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def gather(
         comments = comments_of(source.text)
         licence = of_files.of(source.path, comments)
         if not allowed(licence.name, licences):
-            left.append(LeftOut(source.path, "licence is not allowed", licence.name))
+            left.append(LeftOut(source.path, NOT_ALLOWED, licence.name))
             continue
         text, secrets = masked(source.text)
         pieces, not_cut = cut(SourceFile(source.path, text, source.sha256), licence.hidden, longest)

@@ -18,7 +18,7 @@ from cudamaster.training.corpus import held_out
 from cudamaster.training.corpus.context import PASSAGES, RELATED, Contexts
 from cudamaster.training.corpus.cutting import LONGEST
 from cudamaster.training.corpus.describing import Described, describe_all
-from cudamaster.training.corpus.gathering import Entry, Gathered, gather
+from cudamaster.training.corpus.gathering import NOT_ALLOWED, Entry, Gathered, gather
 from cudamaster.training.corpus.licences import PERMISSIVE, Licence
 from cudamaster.training.corpus.replies import Replies
 from cudamaster.training.corpus.retrieval import passages
@@ -88,6 +88,11 @@ def make(wanted: Wanted, asked: Asked | None, observer: Observer | None = None) 
         if not gathered.files:
             what = f"{wanted.folder} holds no file that ends in {', '.join(SUFFIXES)}."
             raise UsageError(what, "Name a folder with CUDA sources; links and hidden folders are not followed.")
+        barred = Counter(each.note for each in gathered.left if each.why == NOT_ALLOWED)
+        if barred and not gathered.entries:
+            names, theirs = ", ".join(sorted(wanted.licences)), ", ".join(barred)
+            what = f"{wanted.folder} has nothing under a licence that is allowed ({names}): its files' are {theirs}."
+            raise UsageError(what, "Allow one of them with --licences, if you may use it.")
         if observer is not None:
             observer.gathered(gathered)
         described, calls = _described(wanted, asked, gathered.entries, observer)
@@ -198,9 +203,7 @@ def _numbers(
         "by_licence": dict(tally.by_licence.most_common()),
         "documentation_by_licence": dict(+tally.in_context),
         "left_out": dict(Counter(each.why for each in left).most_common()),
-        "licences_left_out": dict(
-            Counter(each.note for each in left if each.why == "licence is not allowed").most_common()
-        ),
+        "licences_left_out": dict(Counter(each.note for each in left if each.why == NOT_ALLOWED).most_common()),
         "licences": sorted(wanted.licences),
         "secrets_masked": sum({entry.piece.path: entry.secrets for entry in gathered.entries}.values()),
         "tasks_held_out": wanted.hold_out,
