@@ -155,9 +155,10 @@ data: unjudged
 out: pretrain_{seed}
 seed: {seed}
 epochs: {pretrain}
-batch: 32
-micro_batch: 32
-optimization: {{learning_rate: 1.2e-3, warmup: 100, schedule: cosine}}
+batch: 64
+micro_batch: 64
+completion_only_loss: false
+optimization: {{learning_rate: 1.5e-3, warmup: 50, schedule: cosine}}
 budget: {{minutes: {minutes}}}
 every: {{checkpoint: 0}}
 """,

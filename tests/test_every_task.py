@@ -43,10 +43,10 @@ OF_EACH_CATEGORY = [
 # The work of a case (its card's weight) up to which all checkers look at the playbook steps of a task, where that is
 # not all cases: heavier ones would take most of the time.
 LIGHT = {
-    "softmax_attention": 6e5,
-    "triangle_attention": 6e5,
+    "softmax_attention": 1.2e5,
+    "triangle_attention": 2.9e5,
     "matrix_power": 6e5,
-    "matrix_mul": 3e5,
+    "matrix_mul": 8e4,
     "high_order_contraction": 3e5,
     "square_matrix_mul": 1.2e6,
 }
@@ -54,9 +54,23 @@ LIGHT = {
 # has the kernels of the first one unchanged, so here are only those of its own.
 ALONE = {
     ("matrix_mul", 1): ["M=3850,N=70,K=5", "M=7561,N=131,K=3", "M=7688,N=8,K=72", "M=15240,N=8,K=40"],
-    ("softmax_attention", 1): ["q_seq_len=128,kv_seq_len=16389,dim_qk=2,dim_v=1"],
-    ("softmax_attention", 2): ["q_seq_len=130,kv_seq_len=65,dim_qk=100,dim_v=132"],
-    ("triangle_attention", 2): ["batch_size=1,head_num=1,seq_length=129,head_dim=128"],
+    ("softmax_attention", 1): [
+        "q_seq_len=3,kv_seq_len=7,dim_qk=5,dim_v=12301",
+        "q_seq_len=128,kv_seq_len=16389,dim_qk=2,dim_v=1",
+    ],
+    ("softmax_attention", 2): [
+        "q_seq_len=2,kv_seq_len=4099,dim_qk=8,dim_v=24",
+        "q_seq_len=64,kv_seq_len=64,dim_qk=64,dim_v=64",
+        "q_seq_len=130,kv_seq_len=65,dim_qk=100,dim_v=132",
+    ],
+    ("triangle_attention", 1): [
+        "batch_size=1,head_num=1,seq_length=40,head_dim=257",
+        "batch_size=2,head_num=1,seq_length=65,head_dim=65",
+    ],
+    ("triangle_attention", 2): [
+        "batch_size=2,head_num=1,seq_length=65,head_dim=65",
+        "batch_size=1,head_num=1,seq_length=129,head_dim=128",
+    ],
     ("triangle_attention", 3): ["batch_size=1,head_num=1,seq_length=129,head_dim=128"],
     ("matrix_power", 2): ["N=65,P=9"],
     ("high_order_contraction", 1): [

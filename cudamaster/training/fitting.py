@@ -82,15 +82,18 @@ def train(trainer: Any, hooks: Hooks, session: Session, resume: Path | None) -> 
     return True
 
 
-def fitting_rows(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, list[int]]]:
+def fitting_rows(
+    policy: Policy, rows: Sequence[Mapping[str, Any]], *, completion_only_loss: bool = True
+) -> list[dict[str, list[int]]]:
     """Tokens and labels of the rows that do not exceed the context: the others would be cut.
 
-    A completion ends with the token that ends a text. Prompts have the label -100: only completions count in the loss.
+    A completion ends with the token that ends a text. Prompts have the label -100, which does not count in the loss,
+    unless their tokens are to be learned too.
     """
     kept = []
     for prompt, whole in zip(*_tokens(policy, rows), strict=True):
         if len(whole) <= policy.about.context:
-            labels = [-100] * len(prompt) + whole[len(prompt) :]
+            labels = [-100] * len(prompt) + whole[len(prompt) :] if completion_only_loss else whole
             kept.append({"input_ids": whole, "labels": labels})
     return kept
 
@@ -126,7 +129,7 @@ def fit(
     checkpoints: Path,
     resume: Path | None,
 ) -> bool:
-    """Train on `fitting_rows` for so many updates (section 2.2 of the CUDA-L1 paper: the loss is over completions).
+    """Train on `fitting_rows` for so many updates (section 2.2 of the CUDA-L1 paper).
 
     Returns whether it could begin.
     """

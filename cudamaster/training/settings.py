@@ -201,13 +201,16 @@ class Sft(Supervised):
     """Supervised fine-tuning on pairs.
 
     Without `budget.steps` there are `epochs` over the set. With `exemplars` each pair is also there `copies` times with
-    exemplars in its prompt (training/contrasts.py), as the contrastive stage will show them.
+    exemplars in its prompt (training/contrasts.py), as the contrastive stage will show them. Without
+    `completion_only_loss` the tokens of prompts are learned too, as in continued pretraining: a new model learns sooner
+    to copy from them.
     """
 
     stage = "sft"
     judge: Judge | None = None
     exemplars: Shown = Exemplars(method="none")
     copies: Positive = 4
+    completion_only_loss: bool = True
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

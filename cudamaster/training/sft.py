@@ -1,7 +1,8 @@
 """Supervised fine-tuning: section 2.2 of the CUDA-L1 paper, on the pairs of an export.
 
-The model learns each token of the completion, given the prompt. A step is one update on a batch of pairs. With a new
-model, this stage also makes the model and its tokenizer, from the same pairs.
+The model learns each token of the completion, given the prompt, and with `completion_only_loss` off those of the prompt
+too. A step is one update on a batch of pairs. With a new model, this stage also makes the model and its tokenizer, from
+the same pairs.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def run(session: Session) -> str:
     settings, folder = session.settings, session.folder
     assert isinstance(settings, Sft)
     every = _all_pairs(settings)
-    kept = fitting_rows(session.policy, every)
+    kept = fitting_rows(session.policy, every, completion_only_loss=settings.completion_only_loss)
     if len(kept) < len(every):
         more = f"{len(every) - len(kept)} of {len(every)} pairs are longer than model.context"
         if not kept:

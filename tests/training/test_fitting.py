@@ -23,17 +23,18 @@ from cudamaster.training.turns import Turns  # noqa: E402
 
 
 class Letters:
-    """A tokenizer with a token for each letter."""
+    """A tokenizer with a token for each letter, and one that begins a text."""
 
     eos_token_id = 0
 
-    def __call__(self, texts: list[str]) -> dict[str, list[list[int]]]:
+    def __call__(self, texts: list[str], *, add_special_tokens: bool = True) -> dict[str, list[list[int]]]:
         """As a tokenizer of transformers is called."""
-        return {"input_ids": [list(text.encode()) for text in texts]}
+        begin = [1] if add_special_tokens else []
+        return {"input_ids": [[*begin, *text.encode()] for text in texts]}
 
 
 def policy(**about: object) -> Any:
-    known = {"context": 6, "dtype": "float32", **about}
+    known = {"context": 7, "dtype": "float32", **about}
     device = SimpleNamespace(type="cpu")
     model = SimpleNamespace(device=device)
     return SimpleNamespace(tokenizer=Letters(), form=Form.COMPACT, about=SimpleNamespace(**known), model=model)
@@ -52,8 +53,10 @@ def test_every_setting_reaches_the_trainer(tmp_path: Path) -> None:
 
 def test_rows_that_exceed_the_context_are_left_out_and_prompts_do_not_count() -> None:
     rows = [{"prompt": "ab", "completion": "cde"}, {"prompt": "ab", "completion": "cdef"}]
-    (row,) = fitting_rows(policy(), rows)  # five letters and the end
-    assert row == {"input_ids": [*b"abcde", 0], "labels": [-100, -100, *b"cde", 0]}
+    (row,) = fitting_rows(policy(), rows)  # the begin, five letters and the end
+    assert row == {"input_ids": [1, *b"abcde", 0], "labels": [-100, -100, -100, *b"cde", 0]}
+    (row,) = fitting_rows(policy(), rows, completion_only_loss=False)
+    assert row == {"input_ids": [1, *b"abcde", 0], "labels": [1, *b"abcde", 0]}
 
 
 def test_the_last_batch_of_an_epoch_may_be_smaller() -> None:
