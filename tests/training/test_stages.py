@@ -232,7 +232,7 @@ def told(samples: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 def test_evaluations_are_not_exceeded(folder: Path, tuned: Mapping[str, Any]) -> None:
     stopped = train(folder, "contrastive", "--set", "budget.evaluations=7", out="poor")
-    assert (stopped["steps"], stopped["ended"]) == (0, "0 of 7 evaluations are spent, and the next step may need 8.")
+    assert (stopped["steps"], stopped["ended"]) == (0, "0 of 7 evaluations are spent, and the next step may need 8")
 
 
 def test_the_report_has_curve_and_canaries(folder: Path, contrasted: Mapping[str, Any]) -> None:
