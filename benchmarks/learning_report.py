@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 
 from learning import HELD_OUT, REWARDED, RULE, read
+from learning_variants import TASKS
 
 from cudamaster.report.drawing import BLUE, GREEN, ORANGE, blank, style
 from cudamaster.training.reward import measured
@@ -70,7 +71,7 @@ def table(folder: Path, seeds: Sequence[int]) -> str:
     samples = json.loads((folder / f"contrastive_{seeds[0]}" / "evaluations.jsonl").read_text().splitlines()[0])
     chance = drawn(folder, samples["samples"])
     lines = ["| task | from | right | mean, 0 if wrong | mean | best |", "| --- | --- | --- | --- | --- | --- |"]
-    for task, row in chance.items():
+    for task, row in sorted(chance.items(), key=lambda item: list(TASKS).index(item[0])):
         name, source = task, "right ones of the training set, at random"
         if task == HELD_OUT:
             name, source = f"{task} (held out)", "right ones of its variants, at random"

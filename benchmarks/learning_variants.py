@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 
 BLOCKS = (64, 256, 1024)
-GRIDS = (132, 1056, 65536)  # most blocks
+GRIDS = (132, 1056)  # most blocks
 WIDTHS = (1, 4)  # elements of a load
 UNROLLS = (1, 4)
 REDUCTIONS = ("tree", "shuffle", "warps")
