@@ -21,7 +21,7 @@ def must_be_there() -> None:
     if missing:
         raise UsageError(
             f"Training a model needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} missing here.",
-            "Install the extra: .venv/bin/uv pip install '.[train]' (docs/training.md).",
+            "Install the extra: .venv/bin/uv pip install -e '.[train]' (docs/training.md).",
         )
 
 

@@ -130,6 +130,9 @@ def _opened(
             if settings.exemplars.method != "none":
                 data.append(settings.data / KERNELS)
         folder = stack.enter_context(state.opened(out, settings, data, _facts(problems, tried)))
+        if folder.changed_versions:
+            changed = ", ".join(folder.changed_versions)
+            observer.said(f"Other versions than in the session before: {changed}. Draws and weights may differ.")
         turns = Turns(on, libraries.finish_on_gpus)
         with turns.of_model():
             policy = _policy(settings, folder, len(on))

@@ -62,6 +62,14 @@ class TrainingFolder:
         return self._before_s + time.monotonic() - self._began
 
     @property
+    def changed_versions(self) -> tuple[str, ...]:
+        """What is of another version than in the session before: "trl 1.16.0 -> 1.17.0"."""
+        before, now = ([{}] + [session["versions"] for session in self.manifest["sessions"]])[-2:]
+        names = sorted({*before, *now}) if before else ()
+        pairs = [(name, before.get(name, "none"), now.get(name, "none")) for name in names]
+        return tuple(f"{name} {one} -> {other}" for name, one, other in pairs if one != other)
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
         return self.path / "checkpoints"

@@ -40,6 +40,9 @@ def test_a_run_goes_on_in_its_folder(tmp_path: Path) -> None:
         of_both = [session["versions"] for session in folder.manifest["sessions"]]
         there = {name for name in ("torch", "trl", "transformers") if find_spec(name)}
         assert all({"cudamaster", "python"} | there <= set(of) for of in of_both)
+        assert folder.changed_versions == ()
+        folder.manifest["sessions"][-2]["versions"] = {**of_both[0], "python": "3.9.0"}
+        assert folder.changed_versions == (f"python 3.9.0 -> {of_both[0]['python']}",)
     assert 0 < state.read_manifest(tmp_path)["sessions"][0]["seconds"] < 60
 
 
