@@ -8,6 +8,7 @@ have drawn.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from random import Random
 
 from cudamaster.agents.contrast import Exemplar
@@ -35,10 +36,6 @@ class Database:
         for name, exemplars in known.items():
             for number, exemplar in enumerate(exemplars):
                 self._islands[name].pools[number % count].add(exemplar)
-        self._texts = {
-            name: {_text(member) for pool in each.pools for member in pool.members}
-            for name, each in self._islands.items()
-        }
         self._best = {name: max(pool.best_score for pool in each.pools) for name, each in self._islands.items()}
 
     def draw(self, problem: str, step: int, group: int) -> tuple[Exemplar, ...]:
@@ -56,17 +53,14 @@ class Database:
         return pool.draw(Selection(about.number, about.temperature, about.bucket_ratio), random)
 
     def add(self, problem: str, step: int, exemplar: Exemplar) -> bool:
-        """Let a right kernel join, on the island that its prompt was drawn from; whether it was new.
+        """Let a right kernel join, on the island that its prompt was drawn from; whether it was new there.
 
         One that is there already, whatever its comments and blanks, is not: of many copies, each with a measurement
         of its own, the luckiest would be shown.
         """
         self._best[problem] = max(self._best[problem], exemplar.score)
-        text = _text(exemplar)
-        if text in self._texts[problem] or not self._pool(problem, step).add(exemplar):
-            return False
-        self._texts[problem].add(text)
-        return True
+        pool, text = self._pool(problem, step), _text(exemplar.candidate.code)
+        return all(_text(member.candidate.code) != text for member in pool.members) and pool.add(exemplar)
 
     def end_step(self, step: int) -> None:
         """After each step: islands exchange kernels when an interval has ended."""
@@ -93,6 +87,7 @@ def order(problems: int, number: int, seed: int) -> int:
     return drawn[place]
 
 
-def _text(exemplar: Exemplar) -> str:
+@lru_cache(maxsize=4096)
+def _text(code: str) -> str:
     """What a kernel says, without comments and layout."""
-    return " ".join(token.text for token in lex(exemplar.candidate.code).tokens if token.kind is not Kind.NEWLINE)
+    return " ".join(token.text for token in lex(code).tokens if token.kind is not Kind.NEWLINE)

@@ -44,8 +44,9 @@ def try_out(session: Session, step: int, asking: Asking) -> None:
             "task": problem.name,
             "held_out": problem not in session.problems and problem.card.name not in learnt,
         }
-        session.folder.append(EVALUATIONS, row | summary(session, problem, verdicts))
-        session.observer.evaluated(row | summary(session, problem, verdicts))
+        row |= summary(session, problem, verdicts)
+        session.folder.append(EVALUATIONS, row)
+        session.observer.evaluated(row)
     session.taken_seconds()
 
 

@@ -64,9 +64,13 @@ class TrainingFolder:
     @property
     def changed_versions(self) -> tuple[str, ...]:
         """What is of another version than in the session before: "trl 1.16.0 -> 1.17.0"."""
-        before, now = ([{}] + [session["versions"] for session in self.manifest["sessions"]])[-2:]
-        names = sorted({*before, *now}) if before else ()
-        pairs = [(name, before.get(name, "none"), now.get(name, "none")) for name in names]
+        sessions = self.manifest["sessions"]
+        # The first sessions of older folders have no versions.
+        before = sessions[-2].get("versions") if len(sessions) > 1 else None
+        if before is None:
+            return ()
+        now = sessions[-1]["versions"]
+        pairs = [(name, before.get(name, "none"), now.get(name, "none")) for name in sorted({*before, *now})]
         return tuple(f"{name} {one} -> {other}" for name, one, other in pairs if one != other)
 
     @property

@@ -31,6 +31,8 @@ from cudamaster.core.errors import CudaMasterError  # noqa: E402
 from cudamaster.core.values import Candidate  # noqa: E402
 from cudamaster.training import looks, state  # noqa: E402
 from cudamaster.training.collecting import read_kernels  # noqa: E402
+from cudamaster.training.prompts import Form  # noqa: E402
+from cudamaster.training.settings import Generation, Model  # noqa: E402
 from cudamaster.training.stages import room_for_weights  # noqa: E402
 
 # The kernel is a hundred tokens, and every prompt fits.
@@ -110,6 +112,18 @@ def contrasted(folder: Path, tuned: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def rows(folder: Path, run: str, name: str) -> list[Any]:
     return state.rows(folder / run / name)
+
+
+def test_prompts_of_several_lengths_are_continued_as_alone(tuned: Mapping[str, Any]) -> None:
+    """What is padded at the left is not seen. Nearly without chance, so that each has one continuation."""
+    from cudamaster.training import policy
+
+    model = policy.loaded(Model(name=tuned["model"], context=640), Form.COMPACT, on_gpus=0)
+    generation = Generation(temperature=1e-3, max_tokens=12)
+    texts = ("extern", "#include <cuda_runtime.h>\n\n__global__ void relu_kernel_optimized(")
+    asked = [model.tokenizer(text)["input_ids"] for text in texts]
+    assert len(asked[0]) < len(asked[1])
+    assert model.sample(asked, generation, "a") == [model.sample([one], generation, "b")[0] for one in asked]
 
 
 def test_a_new_model_learns_to_write_the_kernel(folder: Path, tuned: Mapping[str, Any]) -> None:

@@ -43,6 +43,8 @@ def test_a_run_goes_on_in_its_folder(tmp_path: Path) -> None:
         assert folder.changed_versions == ()
         folder.manifest["sessions"][-2]["versions"] = {**of_both[0], "python": "3.9.0"}
         assert folder.changed_versions == (f"python 3.9.0 -> {of_both[0]['python']}",)
+        del folder.manifest["sessions"][-2]["versions"]  # a folder from before versions were kept
+        assert folder.changed_versions == ()
     assert 0 < state.read_manifest(tmp_path)["sessions"][0]["seconds"] < 60
 
 
