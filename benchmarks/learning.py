@@ -4,12 +4,14 @@
     python benchmarks/learning.py sets FOLDER                   the sets to train on, from the verdicts
     python benchmarks/learning.py configs FOLDER [--seeds 0 1]  configuration files, for `cudamaster train`
     python benchmarks/learning.py known FOLDER                  the verdicts that `measure` got, for the stages' judges
+    python benchmarks/learning.py again FOLDER [--seeds 0 1]    judges kernels a second time
 
 learning_variants.py writes the variants. Verdicts lie in FOLDER/kernels.jsonl, as `cudamaster export` writes them.
 `sets` makes two folders for `cudamaster train sft`. In `unjudged` are pairs of kernels for sums that no task asks for:
 a model that is new learns the language from them, and to take names and terms from its prompt. In `judged` are pairs
 of the kernels that are right, each as often as any other, however fast: what learns from these writes as the variants
-are distributed. As many pairs for made-up sums are among them. The task that is held out is in neither.
+are distributed. As many pairs for made-up sums are among them. The task that is held out is in neither. The first
+needs no verdicts, so a model can learn from it while others are measured.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
 import threading
 from collections.abc import Sequence
@@ -31,14 +34,16 @@ from cudamaster.agents.brief import Brief
 from cudamaster.agents.contrast import Exemplar
 from cudamaster.core.values import Candidate, Hardware, Precision, Verdict
 from cudamaster.core.version import program
+from cudamaster.devices.cuda import CudaDevice, find_gpus
 from cudamaster.library.subjects import choose_device, load_task
 from cudamaster.strategies.exemplars import Pool, Selection
 from cudamaster.tasks.cards import TaskCard
+from cudamaster.training.benches import chosen
 from cudamaster.training.kernels import JudgedKernel, Provenance, gpu_of, harness_of
 from cudamaster.training.problems import Problem, loaded
 from cudamaster.training.prompts import Form, completion, prompt
 from cudamaster.training.reward import Rule, measured
-from cudamaster.training.scoring import Scoring
+from cudamaster.training.scoring import Scoring, scoring
 from cudamaster.training.verdicts import Verdicts
 from cudamaster.workbench.evaluation import Workbench
 
@@ -58,16 +63,20 @@ def measure(out: Path, each: int, jobs: int, tasks: Sequence[str]) -> None:
     done = {kernel.candidate.id for kernel in read(path)} if path.exists() else set()
     by_task = []
     for task in tasks:
-        chosen = Random(f"{SEED} {task}").sample(CHOICES, each)
-        by_task.append([(task, "", ""), *((task, choice.idea, code) for choice, code in real(task, chosen))])
+        picked = Random(f"{SEED} {task}").sample(CHOICES, each)
+        by_task.append([(task, "", ""), *((task, choice.idea, code) for choice, code in real(task, picked))])
     # The tasks take turns, so that what there is of a stopped run is of all of them.
     work = [one for turn in zip(*by_task, strict=True) for one in turn]
     here, lock, began = threading.local(), threading.Lock(), monotonic()
+    gpus, served = find_gpus(), iter(range(jobs))
 
     def judge(one: tuple[str, str, str]) -> None:
         task, idea, code = one
         benches = here.__dict__.setdefault("benches", {})
-        bench = benches.get(task) or Workbench(load_task(task), Precision.FP32, choose_device())
+        if "device" not in here.__dict__:
+            with lock:
+                here.device = CudaDevice(gpus[next(served) % len(gpus)]) if gpus else choose_device()
+        bench = benches.get(task) or Workbench(load_task(task), Precision.FP32, here.device)
         benches[task] = bench
         candidate = Candidate(task, Precision.FP32, code, bench.baseline.command) if code else bench.baseline
         if candidate.id in done:
@@ -91,7 +100,11 @@ def measure(out: Path, each: int, jobs: int, tasks: Sequence[str]) -> None:
 
 
 def sets(out: Path, unjudged: int, judged: int) -> None:
-    """Write the two sets, with so many pairs."""
+    """Write the two sets, with so many pairs; without verdicts only the first."""
+    random = Random(f"{SEED} unjudged")
+    _write(out / "unjudged", [_made_up(random, (1,)) for _ in range(unjudged)], [])
+    if not (out / "kernels.jsonl").exists():
+        return
     random = Random(SEED)
     kernels = [kernel for kernel in read(out / "kernels.jsonl") if kernel.candidate.task != HELD_OUT]
     pools: dict[str, list[Exemplar]] = {}
@@ -113,7 +126,6 @@ def sets(out: Path, unjudged: int, judged: int) -> None:
         pairs.append((ask, completion(Form.COMPACT, "", wanted.candidate.code)))
     # Made-up sums among the others, so that names and terms are still taken from the prompt.
     _write(out / "judged", [*pairs, *(_made_up(random, (1, 2)) for _ in range(judged))], kernels)
-    _write(out / "unjudged", [_made_up(random, (1,)) for _ in range(unjudged)], [])
 
 
 def _shape(what: Sum) -> str:
@@ -182,7 +194,7 @@ seed: {seed}
 grpo: {{prompts: 2, group: 24, micro_batch: 24, beta: 0.02}}
 optimization: {{learning_rate: 2.0e-4, warmup: 2}}
 budget: {{steps: {steps}}}
-every: {{checkpoint: 10, evaluation: {every}, canaries: {every}}}
+every: {{checkpoint: 4, evaluation: {every}, canaries: {every}}}
 """
     + JUDGED,
 }
@@ -213,6 +225,41 @@ def known(out: Path) -> None:
             if (kernel.provenance.harness, kernel.provenance.gpu) == same and key not in verdicts:
                 verdicts.add(key, kernel)
         print(f"{verdicts.paid} of {len(every)} verdicts are in {verdicts.path}")
+
+
+def again(out: Path, seeds: Sequence[int], number: int, last: int) -> None:
+    """Judge `number` kernels of the set and of each seed's last steps once more, and compare the two measurements.
+
+    A kernel earns by one measurement, so what is preferred could be what was lucky then.
+    """
+    benches = chosen("auto", None, (), find_gpus(), None)
+    problems = {one.name: one for one in loaded(sorted({*TASKS} - {HELD_OUT}), [Precision.FP32], benches.bench)}
+    verdicts = Verdicts(out / "verdicts.jsonl", "again")
+    groups: dict[tuple[str, str], list[JudgedKernel]] = {}
+    for kernel in read(out / "kernels.jsonl"):
+        name = f"{kernel.candidate.task}/fp32"
+        if kernel.verdict.correct and name in problems and not kernel.provenance.is_baseline:
+            groups.setdefault((name, "the set"), []).append(kernel)
+    for seed in seeds:
+        rows = [json.loads(line) for line in (out / f"contrastive_{seed}" / "samples.jsonl").read_text().splitlines()]
+        for row in rows:
+            if row["reward"] and row["step"] > max(one["step"] for one in rows) - last:
+                kept = verdicts.get(row["key"])
+                assert kept is not None
+                groups.setdefault((row["task"], f"seed {seed}"), []).append(kept)
+    print("| task | from | kernels | first | again |\n| --- | --- | --- | --- | --- |")
+    with scoring(benches, verdicts, str(out)) as pool:
+        drawn = {}
+        for (name, source), kernels in sorted(groups.items()):
+            some = Random(f"{SEED} {name} {source}").choices(kernels, k=number)
+            second = [pool.submit(problems[name], one.candidate, "again") for one in some]
+            drawn[name, source] = [(one.verdict, future) for one, future in zip(some, second, strict=True)]
+        for (name, source), pairs in drawn.items():
+            speeds = [(measured(one, RULE).speedup, measured(two.result(), RULE).speedup) for one, two in pairs]
+            both = [[pair[turn] for pair in speeds if all(pair)] for turn in (0, 1)]
+            told = " | ".join(f"{statistics.fmean(known):.2f}" if known else "-" for known in both)
+            print(f"| {name} | {source} | {len({one.candidate for one, _ in pairs})} | {told} |", flush=True)
+    verdicts.close()
 
 
 class OneGpu:
@@ -280,6 +327,11 @@ def main() -> None:
     three.add_argument("--samples", type=int, default=16, help="samples of a task in an evaluation")
     four = commands.add_parser("known")
     four.add_argument("folder", type=Path)
+    five = commands.add_parser("again")
+    five.add_argument("folder", type=Path)
+    five.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    five.add_argument("--number", type=int, default=8, help="kernels of each task, of the set and of each seed")
+    five.add_argument("--last", type=int, default=6, help="steps whose kernels are drawn from")
     given = parser.parse_args()
     if given.command == "measure":
         measure(given.folder, given.each, given.jobs, given.tasks)
@@ -288,8 +340,10 @@ def main() -> None:
     elif given.command == "configs":
         numbers = {name: getattr(given, name) for name in ("pretrain", "minutes", "sft", "steps", "every", "samples")}
         configs(given.folder, given.seeds, **numbers)
-    else:
+    elif given.command == "known":
         known(given.folder)
+    else:
+        again(given.folder, given.seeds, given.number, given.last)
 
 
 if __name__ == "__main__":

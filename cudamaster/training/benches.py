@@ -20,7 +20,7 @@ from cudamaster.cluster.workbench import ClusterWorkbench
 from cudamaster.core.errors import DeviceError, UsageError
 from cudamaster.core.values import Candidate, Precision, Verdict
 from cudamaster.devices.choose import choose
-from cudamaster.devices.cuda import CudaDevice, LocalGpu, find_gpus
+from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.strategies.protocol import Workbench as AnyWorkbench
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.training.problems import Problem
@@ -185,8 +185,14 @@ class _OfThread(threading.local):
         self.gpu: LocalGpu | None = None
 
 
-def chosen(device: str, workers: int | None, of_model: Sequence[LocalGpu], fleet: Fleet | None) -> Benches:
-    """Where samples are judged, the model being on the GPUs `of_model`: on others, if there are any.
+def chosen(
+    device: str,
+    workers: int | None,
+    of_model: Sequence[LocalGpu],
+    there: Sequence[LocalGpu],
+    fleet: Fleet | None,
+) -> Benches:
+    """Where samples are judged, the model being on the GPUs `of_model`: on others that are `there`, if there are any.
 
     Raises DeviceError for a device that is not there.
     """
@@ -194,5 +200,5 @@ def chosen(device: str, workers: int | None, of_model: Sequence[LocalGpu], fleet
         return Nodes(fleet, workers)
     if choose(device).name == "cpu":
         return Processes(workers)
-    free = [gpu for gpu in find_gpus() if gpu not in of_model]
+    free = [gpu for gpu in there if gpu not in of_model]
     return Gpus(free or list(of_model), workers)

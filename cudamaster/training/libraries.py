@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from cudamaster.core.errors import UsageError
-from cudamaster.devices.cuda import LocalGpu, find_gpus
+from cudamaster.devices.cuda import LocalGpu
 
 _NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
 
@@ -30,13 +30,12 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in _NEEDED if importlib.util.find_spec(name) is not None}
 
 
-def gpus_for(device: str) -> tuple[LocalGpu, ...]:
-    """The GPUs that a model with this setting goes to; PyTorch sees no others in this process from now on.
+def gpus_for(device: str, there: Sequence[LocalGpu]) -> tuple[LocalGpu, ...]:
+    """The GPUs `there` that a model with this setting goes to; PyTorch sees no others in this process from now on.
 
-    So no library spreads a model over GPUs that measure. It has to be called before PyTorch looks for GPUs; which ones
-    there are for judges is known by then. Raises UsageError for a GPU that is not there.
+    So no library spreads a model over GPUs that measure. It has to be called before PyTorch looks for GPUs. Raises
+    UsageError for a GPU that is not there.
     """
-    there = find_gpus()
     named = device.partition(":")[2]
     if device == "cpu" or (device == "auto" and not there):
         chosen: Sequence[LocalGpu] = ()

@@ -58,6 +58,7 @@ class Policy:
         The same weights, prompts, seed and machine give the same ones; other random numbers are not touched.
         """
         import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
         from transformers import GenerationConfig
 
         model = self.model
@@ -76,7 +77,9 @@ class Policy:
         gpus = [device] if device.type == "cuda" else []
         autocast = torch.autocast(device.type, torch.bfloat16) if self.mixed else contextlib.nullcontext()
         try:
-            with torch.random.fork_rng(gpus), torch.no_grad(), autocast:
+            # Not cuDNN's, which plans anew for each length, and there is a longer one at each token.
+            attention = sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+            with torch.random.fork_rng(gpus), torch.no_grad(), autocast, attention:
                 torch.manual_seed(int(content_hash(seed), 16) % 2**63)
                 found = model.generate(input_ids=asked, attention_mask=seen, generation_config=config)
         finally:

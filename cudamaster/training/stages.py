@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cudamaster.core.errors import DeviceError, unwritable
 from cudamaster.core.values import Role
+from cudamaster.devices.cuda import find_gpus
 from cudamaster.models import choose as choose_model
 from cudamaster.models.protocol import Model
 from cudamaster.training import libraries, shown, state
@@ -54,7 +55,8 @@ def run(settings: Stage, out: Path, observer: Observer | None = None, fleet: Fle
     ModelError, CardError and CanaryError; what was done until then is in the folder, and the same call goes on.
     """
     libraries.must_be_there()
-    on = libraries.gpus_for(settings.model.device)
+    there = find_gpus()
+    on = libraries.gpus_for(settings.model.device, there)
     libraries.be_quiet()
     if on and not libraries.sees_gpus():
         if settings.model.device != "auto":
@@ -64,7 +66,7 @@ def run(settings: Stage, out: Path, observer: Observer | None = None, fleet: Fle
             )
         on = ()
     observer = observer or Observer()
-    with room_for_weights(out), _opened(settings, out, observer, on, fleet) as session:
+    with room_for_weights(out), _opened(settings, out, observer, on, there, fleet) as session:
         why = _run(session).rstrip(".")  # who shows it makes a sentence of it
         if not session.folder.model.exists() or session.folder.ended != why:
             with session.turns.of_model():
@@ -105,7 +107,12 @@ def _run(session: Session) -> str:
 
 @contextmanager
 def _opened(
-    settings: Stage, out: Path, observer: Observer, on: Sequence[LocalGpu], fleet: Fleet | None
+    settings: Stage,
+    out: Path,
+    observer: Observer,
+    on: Sequence[LocalGpu],
+    there: Sequence[LocalGpu],
+    fleet: Fleet | None,
 ) -> Iterator[Session]:
     """A stage with all that it needs, until the block is left."""
     judge: Judge | None = getattr(settings, "judge", None)
@@ -116,7 +123,7 @@ def _opened(
         problems: Sequence[Problem] = ()
         tried: Sequence[Problem] = ()
         if judge is not None:
-            benches = chosen(judge.device, judge.workers, on, fleet)
+            benches = chosen(judge.device, judge.workers, on, there, fleet)
             stack.callback(benches.close)
             problems = loaded(judge.tasks, judge.precisions, benches.bench)
             must_have_cases(problems, judge.cases)
