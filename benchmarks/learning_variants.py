@@ -227,7 +227,7 @@ def made_up(random: Random) -> Sum:
     """A sum with random names and a random term."""
     name = "_".join(_word(random) for _ in range(random.choice((2, 2, 3))))
     count = random.choice((1, 2, 2, 2, 3))
-    arrays = tuple(random.sample(_ARRAYS, count))
+    arrays = tuple(random.sample((*_ARRAYS, *(f"{letter}_{_word(random)}" for letter in "uvxyz")), count))
     out, length = random.choice(_OUTS), random.choice(_LENGTHS)
     # In any order, as the first array need not stand first in a term.
     term = _expression(random, random.sample(arrays, count), depth=2)
@@ -259,7 +259,8 @@ def _word(random: Random) -> str:
     """A word of a name: most mean nothing, so that a model learns to copy letters and knows no names by heart."""
     kind = random.randrange(3)
     if kind == 0:
-        return random.choice(_WORDS)
+        # Also those that stand elsewhere in a text: a word that never was in a name would not be copied there.
+        return random.choice((*_WORDS, *_OUTS, *(array for array in _ARRAYS if len(array) > 1)))
     if kind == 1:
         syllables = (random.choice(_CONSONANTS) + random.choice(_VOWELS) for _ in range(random.choice((2, 3))))
         return "".join(syllables) + random.choice(("", random.choice(_CONSONANTS)))
