@@ -224,7 +224,8 @@ def known(out: Path) -> None:
             key = pool.key(problem, kernel.candidate)
             if (kernel.provenance.harness, kernel.provenance.gpu) == same and key not in verdicts:
                 verdicts.add(key, kernel)
-        print(f"{verdicts.paid} of {len(every)} verdicts are in {verdicts.path}")
+    # As a stage finds them.
+    print(f"{len(Verdicts(out / 'verdicts.jsonl', ''))} of {len(every)} verdicts are in {out / 'verdicts.jsonl'}")
 
 
 def again(out: Path, seeds: Sequence[int], number: int, last: int) -> None:

@@ -272,19 +272,22 @@ def _expression(random: Random, values: Sequence[str], depth: int) -> str:
     if len(values) > 1:
         cut = random.randrange(1, len(values))
         left, right = (_expression(random, part, depth - 1) for part in (values[:cut], values[cut:]))
-        form = random.choice(("{} * {}", "({} - {})", "({} + {})", "{} / {}", "fmaxf({}, {})", "fminf({}, {})"))
-        joined = form.format(left, right)
+        form = random.choice(
+            ("{} * {}", "({} - {})", "({} + {})", "{} / {}", "-{} * {}", "fmaxf({}, {})", "fminf({}, {})")
+        )
+        joined = form.format(left, right).replace("--", "-")  # that would be a decrement
     else:
         joined = values[0]
     kind = random.randrange(7) if depth > 0 else 6
     if kind == 0:
         return f"{random.choice(_FUNCTIONS)}({joined})"
     if kind == 1:
-        return f"({joined}) * ({joined})"
+        # Names need no parentheses, and a difference has its own.
+        return f"{joined} * {joined}" if re.fullmatch(r"\w+|\([^()]*\)", joined) else f"({joined}) * ({joined})"
     if kind == 2:
         return f"{'-' if random.random() < 0.5 else ''}{random.choice(('0.5f', '2.0f', '1.5f'))} * {joined}"
     if kind == 3:
-        return f"-{joined}"
+        return joined if joined.startswith("-") else f"-{joined}"
     return joined
 
 

@@ -149,6 +149,8 @@ def _opened(
         if judge is not None and benches is not None:
             verdicts = Verdicts(judge.verdicts or out / "verdicts.jsonl", folder.manifest["run"])
             stack.callback(verdicts.close)
+            if len(verdicts) > verdicts.paid:
+                observer.said(f"Verdicts of other runs in {verdicts.path}: {len(verdicts) - verdicts.paid}.")
             pool = stack.enter_context(scoring(benches, verdicts, str(out)))
         yield Session(settings, folder, policy, turns, observer, pool, problems, tried)
 

@@ -17,7 +17,7 @@ from cudamaster.core.errors import RunFolderError, unwritable
 from cudamaster.core.records import RecordError
 from cudamaster.training.kernels import JudgedKernel
 
-_HEAD = re.compile(rb'\{"key": "([0-9a-f]+)", "run": "([0-9a-f]*)", "kernel": ')
+_HEAD = re.compile(rb'\{"key": "([0-9a-f]+)", "run": "([^"]*)", "kernel": ')
 _FIX = "Remove that line, or begin with another file."
 
 
@@ -25,6 +25,7 @@ class Verdicts:
     """The file of verdicts. `run` is the name of this run in it, and `paid` how many verdicts it has paid for."""
 
     def __init__(self, path: Path, run: str) -> None:
+        """Raises RunFolderError for a line that is no verdict, UsageError and DeviceError as `unwritable` does."""
         self.path = path
         self.run = run
         self.paid = 0
@@ -43,6 +44,9 @@ class Verdicts:
 
     def __contains__(self, key: str) -> bool:
         return key in self._places
+
+    def __len__(self) -> int:
+        return len(self._places)
 
     def get(self, key: str) -> JudgedKernel | None:
         """The kernel of a key with its verdict. Raises RunFolderError for a line that is no such thing."""
@@ -97,9 +101,10 @@ class Verdicts:
         while line := self._file.readline():
             if not line.endswith(b"\n"):
                 break
-            if head := _HEAD.match(line):
-                self._places.setdefault(head[1].decode(), (begin, len(line)))
-                self.paid += head[2].decode() == self.run
+            if (head := _HEAD.match(line)) is None:
+                raise RunFolderError(f"{self.path} has a line that is no verdict: {line[:60]!r}.", _FIX)
+            self._places.setdefault(head[1].decode(), (begin, len(line)))
+            self.paid += head[2].decode() == self.run
             begin += len(line)
         if line:  # cut short by a kill
             self._file.truncate(begin)

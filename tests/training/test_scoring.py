@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from training import tiny_task
+from training import judged_kernels, tiny_task
 
 from cudamaster.core import keys
-from cudamaster.core.errors import DeviceError, UsageError
+from cudamaster.core.errors import DeviceError, RunFolderError, UsageError
 from cudamaster.core.values import Candidate, CaseVerdict, Precision, Status, Verdict
 from cudamaster.devices import cuda
 from cudamaster.devices.choose import choose
@@ -132,6 +132,20 @@ def waiting(benches: Noted, folder: Path) -> Iterator[tuple[Scoring, threading.E
             yield Scoring(benches, Verdicts(folder / "verdicts.jsonl", "aa"), executor, "a test"), begins
         finally:
             begins.set()
+
+
+def test_verdicts_of_any_run_are_found(tmp_path: Path) -> None:
+    path, kernel = tmp_path / "verdicts.jsonl", judged_kernels.kernel(0)
+    Verdicts(path, "measured before").add("ab", kernel)
+    mine = Verdicts(path, "cd")
+    assert (mine.get("ab"), len(mine), mine.paid) == (kernel, 1, 0)
+
+
+def test_a_line_that_is_no_verdict_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.jsonl"
+    path.write_text('{"kernel": 1}\n')
+    with pytest.raises(RunFolderError, match=r"verdicts.jsonl has a line that is no verdict: .*kernel"):
+        Verdicts(path, "ab")
 
 
 def test_what_waits_is_judged_together_task_by_task(problem: Problem, tmp_path: Path) -> None:
