@@ -23,8 +23,9 @@ FORMS = {1.5: (1536, 28, 12, 2, 8960), 7.0: (3584, 28, 28, 4, 18944), 14.0: (512
 VOCABULARY = 152064
 PROMPT, COMPLETION = 4000, 2000  # tokens: the full form with two exemplars, and a reply of three parts
 SAMPLES, MICRO_BATCH = 16, 1
-# What the papers say of their own runs, where they say it: 250 tasks; groups and steps are not given.
-TASKS, GROUP, STEPS = 250, 16, 2000
+# The CUDA-L1 paper has 250 tasks. How many samples a group has and how often a task comes, it does not say.
+TASKS, GROUP, TURNS = 250, 16, 8
+STEPS = TASKS * TURNS
 
 
 def measure(billions: Sequence[float]) -> dict[str, Any]:
