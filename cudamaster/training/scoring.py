@@ -83,6 +83,9 @@ class Scoring:
             verdicts = self.benches.judge(some[0].problem, [wanted.candidate for wanted in some])
             for wanted, verdict in zip(some, verdicts, strict=True):
                 self._keep(wanted.problem, wanted.candidate, verdict, wanted.key)
+            # Where another run was faster, its verdict counts, as it will when this one is run again.
+            verdicts = [kept.verdict for wanted in some if (kept := self.verdicts.get(wanted.key)) is not None]
+            for wanted in some:
                 with self._lock:
                     self._under_way.pop(wanted.key, None)
         except BaseException as error:

@@ -1,8 +1,8 @@
 """Verdicts of a training run on disk, each from the moment that it is there: nothing is judged twice.
 
-The file is JSON lines, and several runs may share one. A line has a key, the run that paid for it, and the kernel with
-its verdict (kernels.JudgedKernel), so that training sets can be made of it again. Only places in the file are kept in
-memory: verdicts have raw times.
+The file is JSON lines, and several runs may share one, also at once: of two verdicts of one key the first counts, for
+all. A line has a key, the run that paid for it, and the kernel with its verdict (kernels.JudgedKernel), so that
+training sets can be made of it again. Only places in the file are kept in memory: verdicts have raw times.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Verdicts:
         self.run = run
         self.paid = 0
         self._places: dict[str, tuple[int, int]] = {}
+        self._known = 0  # bytes of the file whose lines are in `_places`
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,14 +44,14 @@ class Verdicts:
             raise unwritable(path, error, "Name another file as judge.verdicts.") from error
 
     def __contains__(self, key: str) -> bool:
-        return key in self._places
+        return self._place(key) is not None
 
     def __len__(self) -> int:
         return len(self._places)
 
     def get(self, key: str) -> JudgedKernel | None:
         """The kernel of a key with its verdict. Raises RunFolderError for a line that is no such thing."""
-        place = self._places.get(key)
+        place = self._place(key)
         if place is None:
             return None
         with self._lock:
@@ -62,25 +63,27 @@ class Verdicts:
             raise RunFolderError(f"{self.path} has a verdict that cannot be read: {error}.", _FIX) from error
 
     def add(self, key: str, kernel: JudgedKernel) -> None:
-        """Write a verdict down. A second one of the same key stays in the file, and the first one counts."""
+        """Write a verdict down. A second one of the same key stays in the file, and the first one counts.
+
+        Raises RunFolderError for a line of another run that is no verdict.
+        """
         line = b'{"key": "%s", "run": "%s", "kernel": ' % (key.encode(), self.run.encode())
         line += json.dumps(kernel.to_json()).encode() + b"}\n"
         try:
             with self._lock:
                 fcntl.flock(self._file, fcntl.LOCK_EX)
                 try:
-                    begin = self._end()
+                    self._end()
                     self._file.write(line)
                     self._file.flush()
+                    self._read()
                 finally:
                     fcntl.flock(self._file, fcntl.LOCK_UN)
-                self._places.setdefault(key, (begin, len(line)))
-                self.paid += 1
         except OSError as error:
             raise unwritable(self.path, error, "Make room, and run the same command again.") from error
 
-    def _end(self) -> int:
-        """The end of the file, after what a killed run left of a line is gone."""
+    def _end(self) -> None:
+        """Go to the end of the file, after what a killed run left of a line is gone."""
         end = place = self._file.seek(0, 2)
         while place:
             self._file.seek(place - 1)
@@ -89,22 +92,24 @@ class Verdicts:
             place -= 1
         if place < end:
             self._file.truncate(place)
-        return place
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
+    def _place(self, key: str) -> tuple[int, int] | None:
+        with self._lock:
+            if key not in self._places:
+                self._read()
+            return self._places.get(key)
+
     def _read(self) -> None:
-        self._file.seek(0)
-        begin, line = 0, b"\n"
-        while line := self._file.readline():
-            if not line.endswith(b"\n"):
-                break
+        """Take up the lines that are new. One without its end is being written, or was cut short by a kill."""
+        begin = self._file.seek(self._known)
+        while (line := self._file.readline()).endswith(b"\n"):
             if (head := _HEAD.match(line)) is None:
                 raise RunFolderError(f"{self.path} has a line that is no verdict: {line[:60]!r}.", _FIX)
             self._places.setdefault(head[1].decode(), (begin, len(line)))
             self.paid += head[2].decode() == self.run
             begin += len(line)
-        if line:  # cut short by a kill
-            self._file.truncate(begin)
+            self._known = begin

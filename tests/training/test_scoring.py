@@ -141,6 +141,22 @@ def test_verdicts_of_any_run_are_found(tmp_path: Path) -> None:
     assert (mine.get("ab"), len(mine), mine.paid) == (kernel, 1, 0)
 
 
+def test_runs_at_once_share_their_verdicts(tmp_path: Path) -> None:
+    """The first verdict of a key counts for both, whoever wrote it, and after what a killed run left."""
+    path, (one, other) = tmp_path / "verdicts.jsonl", (judged_kernels.kernel(0), judged_kernels.kernel(1))
+    mine, theirs = Verdicts(path, "aa"), Verdicts(path, "bb")
+    theirs.add("ab", one)
+    assert mine.get("ab") == one
+    mine.add("ab", other)
+    assert (mine.get("ab"), theirs.get("ab"), mine.paid, theirs.paid) == (one, one, 1, 1)
+    with path.open("ab") as file:
+        file.write(b'{"key": "99", "run": "cc", "kernel": {"candi')
+    assert "cd" not in mine
+    theirs.add("cd", other)
+    theirs.add("ef", one)
+    assert (mine.get("cd"), mine.get("ef"), len(mine), len(Verdicts(path, ""))) == (other, one, 3, 3)
+
+
 def test_a_line_that_is_no_verdict_is_named(tmp_path: Path) -> None:
     path = tmp_path / "verdicts.jsonl"
     path.write_text('{"kernel": 1}\n')
