@@ -221,6 +221,10 @@ _VOWELS, _CONSONANTS = "aeiou", "bcdfghjklmnpqrstvwxyz"
 _OUTS = ("out", "result", "loss", "total", "sum_out", "output", "value", "answer")
 _LENGTHS = ("N", "C", "M", "L", "K", "count", "size")
 _FUNCTIONS = ("logf", "expf", "fabsf", "sqrtf", "sinf", "cosf", "tanhf")
+_PAIRS = (
+    "{} * {}", "({} - {})", "({} + {})", "{} / {}", "-{} * {}", "fmaxf({}, {})", "fminf({}, {})",
+    "({0} - {1}) * ({0} - {1})",
+)  # fmt: skip
 
 
 def made_up(random: Random) -> Sum:
@@ -230,7 +234,7 @@ def made_up(random: Random) -> Sum:
     arrays = tuple(random.sample((*_ARRAYS, *(f"{letter}_{_word(random)}" for letter in "uvxyz")), count))
     out, length = random.choice(_OUTS), random.choice(_LENGTHS)
     # In any order, as the first array need not stand first in a term.
-    term = _expression(random, random.sample(arrays, count), depth=2)
+    term = _expression(random, random.sample(arrays, count), depth=random.choice((1, 1, 2)))
     pointers = [f"const float* {array}" for array in arrays]
     scalars: list[str] = []
     factor = prepared = ""
@@ -272,9 +276,7 @@ def _expression(random: Random, values: Sequence[str], depth: int) -> str:
     if len(values) > 1:
         cut = random.randrange(1, len(values))
         left, right = (_expression(random, part, depth - 1) for part in (values[:cut], values[cut:]))
-        form = random.choice(
-            ("{} * {}", "({} - {})", "({} + {})", "{} / {}", "-{} * {}", "fmaxf({}, {})", "fminf({}, {})")
-        )
+        form = random.choice(_PAIRS)
         joined = form.format(left, right).replace("--", "-")  # that would be a decrement
     else:
         joined = values[0]
@@ -295,6 +297,10 @@ def baseline_region(what: Sum, random: Random) -> str:
     """The region of a naive kernel of a made-up sum, in the style of the benchmark's baselines."""
     n = what.length
     term = re.sub(rf"\b({'|'.join(what.arrays)})\b", r"\1[i]", what.term)
+    square = re.fullmatch(r"(\(.+\)) \* \1", term)
+    inside = f"\n        term = {term};"
+    if square and random.random() < 0.5:
+        inside = f" {{\n        float part = {square[1][1:-1]};\n        term = part * part;\n    }}"
     kernel = f"{what.name}_kernel_optimized"
     pointers = ", ".join(f"const float* {array}" for array in what.arrays)
     extra = f", float {what.factor}" if what.factor else ""
@@ -313,8 +319,7 @@ __global__ void {kernel}(float* {what.out}, {pointers}{extra}, int {n}) {{
     __shared__ float partial[{threads}];
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     float term = 0.0f;
-    if (i < {n})
-        term = {term};
+    if (i < {n}){inside}
     partial[threadIdx.x] = term;
     __syncthreads();
     for (int stride = blockDim.x / 2; stride > 0; stride /= 2) {{
