@@ -34,8 +34,8 @@ from cudamaster.agents.brief import Brief
 from cudamaster.agents.contrast import Exemplar
 from cudamaster.core.values import Candidate, Hardware, Precision, Verdict
 from cudamaster.core.version import program
-from cudamaster.devices.cuda import CudaDevice, find_gpus
-from cudamaster.library.subjects import choose_device, load_task
+from cudamaster.devices.cuda import find_gpus
+from cudamaster.library.subjects import choose_device
 from cudamaster.strategies.exemplars import Pool, Selection
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.training.benches import chosen
@@ -67,25 +67,21 @@ def measure(out: Path, each: int, jobs: int, tasks: Sequence[str]) -> None:
         by_task.append([(task, "", ""), *((task, choice.idea, code) for choice, code in real(task, picked))])
     # The tasks take turns, so that what there is of a stopped run is of all of them.
     work = [one for turn in zip(*by_task, strict=True) for one in turn]
-    here, lock, began = threading.local(), threading.Lock(), monotonic()
-    gpus, served = find_gpus(), iter(range(jobs))
+    benches = chosen("auto", jobs, (), find_gpus(), None)
+    problems = {one.card.name: one for one in loaded(list(tasks), [Precision.FP32], benches.bench)}
+    lock, began = threading.Lock(), monotonic()
 
     def judge(one: tuple[str, str, str]) -> None:
         task, idea, code = one
-        benches = here.__dict__.setdefault("benches", {})
-        if "device" not in here.__dict__:
-            with lock:
-                here.device = CudaDevice(gpus[next(served) % len(gpus)]) if gpus else choose_device()
-        bench = benches.get(task) or Workbench(load_task(task), Precision.FP32, here.device)
-        benches[task] = bench
-        candidate = Candidate(task, Precision.FP32, code, bench.baseline.command) if code else bench.baseline
+        problem = problems[task]
+        candidate = problem.candidate(code) if code else problem.baseline
         if candidate.id in done:
             return
-        verdict = bench.evaluate(candidate)
-        card = bench.card
+        (verdict,) = benches.judge(problem, [candidate])
+        card = problem.card
         provenance = Provenance(
             card.suite, card.category, card.hash, harness_of(program()), SOURCE, idea, is_baseline=not code,
-            gpu=gpu_of(bench.hardware),
+            gpu=gpu_of(problem.hardware),
         )  # fmt: skip
         kernel = JudgedKernel(candidate, verdict, provenance)
         with lock, path.open("a") as file:
@@ -97,6 +93,7 @@ def measure(out: Path, each: int, jobs: int, tasks: Sequence[str]) -> None:
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(judge, work))
+    benches.close()
 
 
 def sets(out: Path, unjudged: int, judged: int) -> None:
@@ -217,15 +214,17 @@ def known(out: Path) -> None:
     with ThreadPoolExecutor(1) as executor:
         verdicts = Verdicts(out / "verdicts.jsonl", "measure")
         pool = Scoring(benches, verdicts, executor, str(out))
-        every = read(out / "kernels.jsonl")
+        every, keys = read(out / "kernels.jsonl"), set()
         for kernel in every:
             problem = problems[kernel.candidate.task]
             same = (harness_of(program()), gpu_of(problem.hardware))
             key = pool.key(problem, kernel.candidate)
-            if (kernel.provenance.harness, kernel.provenance.gpu) == same and key not in verdicts:
-                verdicts.add(key, kernel)
-    # As a stage finds them.
-    print(f"{len(Verdicts(out / 'verdicts.jsonl', ''))} of {len(every)} verdicts are in {out / 'verdicts.jsonl'}")
+            if (kernel.provenance.harness, kernel.provenance.gpu) == same:
+                keys.add(key)
+                if key not in verdicts:
+                    verdicts.add(key, kernel)
+    found = Verdicts(verdicts.path, "")  # as a stage reads it
+    print(f"{sum(key in found for key in keys)} of {len(every)} verdicts are in {found.path}")
 
 
 def again(out: Path, seeds: Sequence[int], number: int, last: int) -> None:

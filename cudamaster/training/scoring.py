@@ -81,10 +81,11 @@ class Scoring:
             return
         try:
             verdicts = self.benches.judge(some[0].problem, [wanted.candidate for wanted in some])
-            for wanted, verdict in zip(some, verdicts, strict=True):
+            # A run that goes on finds these, so they count now too: another run may have been the first to write one.
+            verdicts = [
                 self._keep(wanted.problem, wanted.candidate, verdict, wanted.key)
-            # Where another run was faster, its verdict counts, as it will when this one is run again.
-            verdicts = [kept.verdict for wanted in some if (kept := self.verdicts.get(wanted.key)) is not None]
+                for wanted, verdict in zip(some, verdicts, strict=True)
+            ]
             for wanted in some:
                 with self._lock:
                     self._under_way.pop(wanted.key, None)
@@ -100,7 +101,8 @@ class Scoring:
         """Write down a verdict that was got elsewhere: it was paid for too."""
         self._keep(problem, candidate, verdict, self.key(problem, candidate, occasion))
 
-    def _keep(self, problem: Problem, candidate: Candidate, verdict: Verdict, key: str) -> None:
+    def _keep(self, problem: Problem, candidate: Candidate, verdict: Verdict, key: str) -> Verdict:
+        """Write a verdict down, and return the one that counts."""
         card, is_baseline = problem.card, candidate.id == problem.baseline.id
         provenance = Provenance(
             suite=card.suite,
@@ -113,7 +115,7 @@ class Scoring:
             started=self._started,
             author="" if is_baseline else "policy",
         )
-        self.verdicts.add(key, JudgedKernel(candidate, verdict, provenance))
+        return self.verdicts.add(key, JudgedKernel(candidate, verdict, provenance)).verdict
 
     def _taken(self) -> list[_Wanted]:
         with self._lock:

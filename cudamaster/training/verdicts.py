@@ -52,18 +52,10 @@ class Verdicts:
     def get(self, key: str) -> JudgedKernel | None:
         """The kernel of a key with its verdict. Raises RunFolderError for a line that is no such thing."""
         place = self._place(key)
-        if place is None:
-            return None
-        with self._lock:
-            self._file.seek(place[0])
-            line = self._file.read(place[1])
-        try:
-            return JudgedKernel.from_json(json.loads(line)["kernel"])
-        except (ValueError, KeyError, RecordError) as error:
-            raise RunFolderError(f"{self.path} has a verdict that cannot be read: {error}.", _FIX) from error
+        return None if place is None else self._at(*place)
 
-    def add(self, key: str, kernel: JudgedKernel) -> None:
-        """Write a verdict down. A second one of the same key stays in the file, and the first one counts.
+    def add(self, key: str, kernel: JudgedKernel) -> JudgedKernel:
+        """Write a verdict down, and return the one that counts: the first of the key, which may be another run's.
 
         Raises RunFolderError for a line of another run that is no verdict.
         """
@@ -81,6 +73,16 @@ class Verdicts:
                     fcntl.flock(self._file, fcntl.LOCK_UN)
         except OSError as error:
             raise unwritable(self.path, error, "Make room, and run the same command again.") from error
+        return self._at(*self._places[key])
+
+    def _at(self, begin: int, length: int) -> JudgedKernel:
+        with self._lock:
+            self._file.seek(begin)
+            line = self._file.read(length)
+        try:
+            return JudgedKernel.from_json(json.loads(line)["kernel"])
+        except (ValueError, KeyError, RecordError) as error:
+            raise RunFolderError(f"{self.path} has a verdict that cannot be read: {error}.", _FIX) from error
 
     def _end(self) -> None:
         """Go to the end of the file, after what a killed run left of a line is gone."""

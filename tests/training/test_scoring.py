@@ -147,7 +147,7 @@ def test_runs_at_once_share_their_verdicts(tmp_path: Path) -> None:
     mine, theirs = Verdicts(path, "aa"), Verdicts(path, "bb")
     theirs.add("ab", one)
     assert mine.get("ab") == one
-    mine.add("ab", other)
+    assert mine.add("ab", other) == one
     assert (mine.get("ab"), theirs.get("ab"), mine.paid, theirs.paid) == (one, one, 1, 1)
     with path.open("ab") as file:
         file.write(b'{"key": "99", "run": "cc", "kernel": {"candi')
