@@ -1,9 +1,10 @@
 """What a small model learned: a table and a picture of the runs in the folder of benchmarks/learning.py.
 
-    python benchmarks/learning_report.py FOLDER [--seeds 0 1 2]     prints the table, and writes learning.svg
+    python benchmarks/learning_report.py FOLDER [--seeds 0 1 2]     prints the tables, and writes learning.svg
 
 Beside the model before and after the contrastive stage stand kernels that are drawn from its training set: as many as
-an evaluation has samples. Speedups are at the sizes that no reward came from.
+an evaluation has samples. Speedups are at the sizes that no reward came from. The second table says what the variants
+among the samples are made of, in the first three steps and in the last three.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from learning import HELD_OUT, REWARDED, RULE, read
-from learning_variants import TASKS
+from learning import HELD_OUT, REWARDED, RULE, WITHOUT_PAIRS, read, text_of
+from learning_variants import CHOICES, TASKS, real
 
-from cudamaster.report.drawing import BLUE, GREEN, ORANGE, blank, style
+from cudamaster.report.drawing import BLUE, GREEN, ORANGE, WIDTH_IN, blank, style
 from cudamaster.training.reward import measured
 
 DRAWS = 1000
@@ -40,7 +42,7 @@ def drawn(folder: Path, samples: int) -> dict[str, Row]:
     """What kernels drawn from the variants that were judged would come to, by task."""
     rows = {}
     by_task: dict[str, list[float | None]] = {}
-    for kernel in read(folder / "kernels.jsonl"):
+    for kernel in read(folder):
         if not kernel.provenance.is_baseline:
             labels = [case.label for case in kernel.verdict.cases if case.sweep]
             held_out = [label for label in labels if label not in REWARDED]
@@ -73,14 +75,39 @@ def table(folder: Path, seeds: Sequence[int]) -> str:
     lines = ["| task | from | right | mean, 0 if wrong | mean | best |", "| --- | --- | --- | --- | --- | --- |"]
     for task, row in sorted(chance.items(), key=lambda item: list(TASKS).index(item[0])):
         name, source = task, "right ones of the training set, at random"
-        if task == HELD_OUT:
-            name, source = f"{task} (held out)", "right ones of its variants, at random"
+        if task in (HELD_OUT, WITHOUT_PAIRS):
+            name, source = (
+                f"{task} ({'held out' if task == HELD_OUT else 'in no pair'})",
+                "right ones of its variants, at random",
+            )
         lines.append(f"| {name} | {source} | {row.right:.0%} | {row.mean:.2f} | {row.mean:.2f} | {row.best:.2f} |")
         for words, step in (("the model after SFT", min), ("after contrastive RL", max)):
             rows = [run[step(run)][task] for run in runs]
             cells = [_spread([one.right for one in rows], "{:.0%}")]
             cells += [_spread([getattr(one, name) for one in rows], "{:.2f}") for name in ("reward", "mean", "best")]
             lines.append(f"| | {words} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def choices(folder: Path, seeds: Sequence[int]) -> str:
+    """The table in Markdown: of the samples that are variants, the share of each choice, over all tasks and seeds."""
+    variants = {(f"{task}/fp32", code.strip()): choice for task in TASKS for choice, code in real(task, CHOICES)}
+    shares: list[Counter[str]] = [Counter(), Counter()]
+    for seed in seeds:
+        text = text_of(folder / f"contrastive_{seed}" / "samples.jsonl")
+        rows = [json.loads(line) for line in text.splitlines()]
+        last = max(row["step"] for row in rows)
+        for share, steps in zip(shares, ((1, 2, 3), (last - 2, last - 1, last)), strict=True):
+            for row in rows:
+                choice = variants.get((row["task"], row["text"].strip()))
+                if choice is not None and row["step"] in steps:
+                    made_of = (f"{choice.block} threads", f"at most {choice.grid} blocks", f"loads of {choice.width}",
+                               f"unrolled {choice.unroll}", choice.reduction)  # fmt: skip
+                    share.update(["all", *made_of])
+    first, then = shares
+    lines = ["| of the samples | first steps | last steps |", "| --- | --- | --- |"]
+    names = sorted({*first, *then} - {"all"}, key=lambda name: (name.strip("0123456789"), name.rjust(20)))
+    lines += [f"| {name} | {first[name] / first['all']:.0%} | {then[name] / then['all']:.0%} |" for name in names]
     return "\n".join(lines) + "\n"
 
 
@@ -93,22 +120,25 @@ def _spread(values: Sequence[float | None], form: str) -> str:
 
 
 def picture(folder: Path, seeds: Sequence[int]) -> None:
-    """Rewards and shares right of each step, one line a seed, into learning.svg."""
+    """Rewards and shares right of each step, one line a seed, into learning.svg; at the right those in `faster`."""
+    runs = [("", folder), *([("learning rate too high", folder / "faster")] if (folder / "faster").is_dir() else [])]
     with style():
-        figure = blank(4.0)
-        above, below = figure.subplots(2, 1, sharex=True)
-        for seed, colour in zip(seeds, (BLUE, ORANGE, GREEN), strict=False):
-            steps = [
-                json.loads(line) for line in (folder / f"contrastive_{seed}" / "steps.jsonl").read_text().splitlines()
-            ]
-            numbers = [row["step"] for row in steps]
-            above.plot(numbers, [row["reward"] for row in steps], color=colour, label=f"seed {seed}")
-            below.plot(numbers, [100 * row["right"] for row in steps], color=colour)
-        above.set_ylabel("mean reward\n(speedup, 0 for wrong)")
-        above.legend()
-        below.set_ylabel("right, %")
-        below.set_xlabel("step")
-        figure.savefig(folder / "learning.svg")
+        figure = blank(4.0, WIDTH_IN * len(runs))
+        axes = figure.subplots(2, len(runs), sharex="col", sharey="row", squeeze=False)
+        for column, (title, run) in enumerate(runs):
+            above, below = axes[0][column], axes[1][column]
+            for seed, colour in zip(seeds, (BLUE, ORANGE, GREEN), strict=False):
+                text = (run / f"contrastive_{seed}" / "steps.jsonl").read_text()
+                steps = [json.loads(line) for line in text.splitlines()]
+                numbers = [row["step"] for row in steps]
+                above.plot(numbers, [row["reward"] for row in steps], color=colour, label=f"seed {seed}")
+                below.plot(numbers, [100 * row["right"] for row in steps], color=colour)
+            above.set_title(title)
+            below.set_xlabel("step")
+        axes[0][0].set_ylabel("mean reward\n(speedup, 0 for wrong)")
+        axes[0][0].legend()
+        axes[1][0].set_ylabel("right, %")
+        figure.savefig(folder / "learning.svg", metadata={"Date": None})
 
 
 def main() -> None:
@@ -118,6 +148,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     given = parser.parse_args()
     print(table(given.folder, given.seeds))
+    print(choices(given.folder, given.seeds))
     picture(given.folder, given.seeds)
 
 
