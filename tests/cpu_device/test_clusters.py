@@ -83,6 +83,13 @@ def test_a_cluster_that_cannot_go_on_says_why(build, name, words):
     assert words in ran.stderr
 
 
+@pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
+def test_a_block_that_comes_back_from_the_grids_barrier_gets_its_turn(build, reversed_threads):
+    """Also just when another one finds that it has nothing left to do: of thousands of times, none may be missed."""
+    ran = build("clusters").run("by-turns", reversed_threads=reversed_threads, limit_s=40)
+    assert (ran.exit_code, ran.expired) == (0, False), ran.stderr
+
+
 @pytest.mark.parametrize("name", ["no-barrier", "no-wait"])
 def test_without_its_barrier_a_cluster_is_wrong(build, name):
     """Blocks take turns, so a value that nobody has waited for is not there."""

@@ -2,6 +2,8 @@
 #include "observe.h"
 #include "schedule.h"
 
+#include <utility>
+
 namespace executor {
 
 namespace {
@@ -48,14 +50,14 @@ void take_turn(Cluster& cluster, const Worker& self, std::unique_lock<std::mutex
     cluster.passed[self.rank].wait(lock, [&] { return cluster.turn == self.rank; });
 }
 
-// Gives the turn to the member and waits until it is back. Where the cluster has failed meanwhile, so has the block.
-void let_run(Worker& self, const Worker* member) {
+// Gives the turn to the member, to nobody where there is none, and waits until it is back. Where the cluster has failed
+// meanwhile, so has the block. The lock is the one under which the caller has chosen the member: a block that comes back
+// from outside in between would see that somebody has the turn and wait for it, and then nobody would ever give it.
+void let_run(Worker& self, const Worker* member, std::unique_lock<std::mutex> lock) {
     Cluster& cluster = *self.cluster;
-    {
-        std::unique_lock<std::mutex> lock(cluster.mutex);
-        give_turn(cluster, member);
-        take_turn(cluster, self, lock);
-    }
+    give_turn(cluster, member);
+    take_turn(cluster, self, lock);
+    lock.unlock(); // an abandoned block never comes back to where the lock would end
     if (cluster.failed)
         abandon_block(self);
 }
@@ -169,19 +171,20 @@ void end_in_cluster(Worker& self) {
 bool wait_for_cluster(Worker& self) {
     Cluster& cluster = *self.cluster;
     while (!self.ready.head) {
-        const Worker* next;
-        bool outside;
-        {
-            std::lock_guard<std::mutex> lock(cluster.mutex);
+        std::unique_lock<std::mutex> lock(cluster.mutex);
+        const Worker* next = next_member(cluster, self);
+        if (!next) {
+            // Who waits at the grid's barrier brings nothing, so copies come as where nobody can go on.
+            lock.unlock();
+            if (stirs(cluster))
+                continue;
+            // Others may have come back meanwhile.
+            lock.lock();
             next = next_member(cluster, self);
-            outside = any_outside(cluster);
+            if (!next && !any_outside(cluster))
+                return false;
         }
-        // Who waits at the grid's barrier brings nothing, so copies come as where nobody can go on.
-        if (!next && stirs(cluster))
-            continue;
-        if (!next && !outside)
-            return false;
-        let_run(self, next);
+        let_run(self, next, std::move(lock));
     }
     return true;
 }
@@ -192,15 +195,12 @@ bool share_turn(Worker& self, bool alone) {
         land_in(cluster);
     if (!alone && self.yields % kYieldsOfTurn)
         return false;
-    const Worker* next;
-    {
-        std::lock_guard<std::mutex> lock(cluster.mutex);
-        next = next_member(cluster, self);
-    }
+    std::unique_lock<std::mutex> lock(cluster.mutex);
+    const Worker* next = next_member(cluster, self);
     if (!next)
         return false;
     self.polling = true;
-    let_run(self, next);
+    let_run(self, next, std::move(lock));
     self.polling = false;
     return true;
 }
