@@ -70,6 +70,23 @@ canaries: 1
 reward: {jump_factor: 1.2}
 """
 
+# It can write both kernels, and learns which one is fast.
+BOTH = """\
+model: {name: sft, context: 900, device: cpu}
+optimization: {learning_rate: 0.005}
+batch: 8
+micro_batch: 8
+budget: {steps: 40}
+"""
+PREFERRED = """\
+model: {name: sft_both, context: 900, device: cpu}
+optimization: {learning_rate: 0.001, schedule: cosine}
+grpo: {group: 8, micro_batch: 8, beta: 0.1}
+exemplars: none
+budget: {steps: 10}
+every: {checkpoint: 0}
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -89,9 +106,10 @@ def is_fast(candidate: Candidate) -> bool:
     return candidate.code.strip() == tiny_task.FAST.strip()
 
 
-def train(folder: Path, stage: str, *more: str, out: str = "") -> Mapping[str, Any]:
+def train(folder: Path, stage: str, *more: str, out: str = "", config: str = "") -> Mapping[str, Any]:
     """What a stage says with --json."""
-    command = ["train", stage, str(folder / f"{stage}.yaml"), "--out", str(folder / (out or stage)), "--json", *more]
+    file = folder / f"{config or stage}.yaml"
+    command = ["train", stage, str(file), "--out", str(folder / (out or stage)), "--json", *more]
     ran = CliRunner().invoke(main, command, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     found: Mapping[str, Any] = json.loads(ran.stdout)
@@ -202,6 +220,20 @@ def test_rewards_move_the_model(folder: Path, contrasted: Mapping[str, Any]) -> 
     assert steps[-1]["kl"] >= 0
     (canary,) = rows(folder, "contrastive", state.CANARIES)
     assert (canary["step"], canary["earned"]) == (2, [])
+
+
+def test_it_comes_to_write_the_fast_kernel(folder: Path, tuned: Mapping[str, Any]) -> None:
+    """From a model that writes both, by measured speed alone."""
+    tiny_task.export_both(folder / "set", folder / "both")
+    for name, text in (("sft_both", BOTH), ("preferred", PREFERRED)):
+        (folder / f"{name}.yaml").write_text(COMMON.replace("data: set", "data: both") + text, encoding="utf-8")
+    train(folder, "sft", config="sft_both", out="sft_both")
+    train(folder, "contrastive", config="preferred", out="preferred")
+    samples = rows(folder, "preferred", state.SAMPLES)
+    fast = [sum(row["text"].strip() == tiny_task.FAST.strip() for row in samples if row["step"] in steps)
+            for steps in ((1, 2), (9, 10))]  # fmt: skip
+    assert fast[0] <= 12
+    assert fast[1] >= 15, "of 16"
 
 
 def test_a_run_that_a_canary_stopped_does_not_go_on(folder: Path, contrasted: Mapping[str, Any]) -> None:

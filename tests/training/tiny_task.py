@@ -110,6 +110,15 @@ def export(folder: Path, card: Path) -> None:
     (folder / "sft.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
 
 
+def export_both(one: Path, folder: Path) -> None:
+    """As `one`, with a second pair from the same prompt: SLOW."""
+    folder.mkdir()
+    (folder / "kernels.jsonl").write_bytes((one / "kernels.jsonl").read_bytes())
+    row = json.loads((one / "sft.jsonl").read_text(encoding="utf-8"))
+    other = row | {"completion": prompts.completion(Form.COMPACT, "", SLOW)}
+    (folder / "sft.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(other)}\n", encoding="utf-8")
+
+
 def write_kernels(folder: Path, *kernels: JudgedKernel) -> None:
     lines = "".join(json.dumps(one.to_json()) + "\n" for one in kernels)
     (folder / "kernels.jsonl").write_text(lines, encoding="utf-8")
