@@ -41,7 +41,8 @@ BUILT_EVERYWHERE = ("late_by_address", "unmasks_the_next")
 # Of kernels that have to pass, an honest one and one that gains nothing: guards/honest has more of their shapes,
 # test_checker.py all faults of threads.
 MAY_PASS = ("baseline", "race_in_shared_memory")
-QUICK = [name for name, kind in KINDS.items() if kind.expect is Expect.REFUSED or name in MAY_PASS]
+_REFUSED = sorted((kind.group, name) for name, kind in KINDS.items() if kind.expect is Expect.REFUSED)
+QUICK = [*MAY_PASS, *dict.fromkeys([*CHECKED, *(name for _, name in _REFUSED[::2])])]
 # Those that take two to four times as long on the first of their tasks as on the second.
 SLOW_AT_FIRST = ("rests_one_of_8_when_timed", "late_by_counter_2", "several_at_once")
 EVERYWHERE = ["nothing", "zeros", "no_last_element", "one_off", "listed_sizes", "previous_result"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -152,8 +153,13 @@ def modules() -> dict[str, ast.Module]:
 MODULES = modules()
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
+@cache
+def imports(tree: ast.Module) -> tuple[str, ...]:
     """Dotted names of all imports, wherever they stand; relative ones are not used in this package."""
+    return tuple(_imports(tree))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

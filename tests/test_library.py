@@ -61,6 +61,7 @@ def test_every_name_is_there_and_has_its_type() -> None:
         _ = cudamaster.evaluated  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_it_says_what_the_command_says_and_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """In a thread other than the main one, with a device made once, a kernel as text and one out of a file."""
     file = tmp_path / "relu.cu"
@@ -250,6 +251,7 @@ def fresh(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_interruption_ends_what_was_started(tmp_path: Path) -> None:
     """As in a notebook: KeyboardInterrupt, no judge that keeps the device, and the next call works."""
     done = fresh("-c", _INTERRUPTED % KERNEL, folder=tmp_path)

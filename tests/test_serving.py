@@ -180,6 +180,7 @@ def test_an_agent_over_stdio(place: Path) -> None:
     asyncio.run(agent())
 
 
+@pytest.mark.slow
 def test_two_clients_over_http(place: Path) -> None:
     """One hangs and is cancelled: its programs are gone within seconds, and the other one has its own result."""
 

@@ -45,6 +45,7 @@ ZEROS = (
 )
 
 
+@pytest.mark.slow
 def test_evaluate_a_wrong_kernel(tmp_path: Path) -> None:
     """Exit 1, the status, and which element is wrong."""
     kernel = tmp_path / "zeros.cu"

@@ -248,6 +248,7 @@ def test_mistakes_are_said(measured: tuple[Path, Table], tmp_path: Path) -> None
     assert read(bare).entries
 
 
+@pytest.mark.slow
 def test_report_writes_the_page(measured: tuple[Path, Table], tmp_path: Path) -> None:
     """Whatever a killed writer left at its end is said."""
     path = tmp_path / "killed.jsonl"
