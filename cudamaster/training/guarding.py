@@ -71,7 +71,7 @@ class Guards:
             )
             self._canaries[problem.name] = made
             some = made.some(step // every - 1, settings.canaries)
-            asked = [session.scoring.submit(problem, each.candidate, f"canary {step}") for each in some]
+            asked = [session.scoring.canary(problem, each.candidate, step) for each in some]
             with session.turns.of_judges():
                 verdicts = [each.result() for each in asked]
             earned = made.earned(verdicts, settings.reward)

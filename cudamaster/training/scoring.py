@@ -80,6 +80,10 @@ class Scoring:
         self._executor.submit(self._work)
         return wanted.verdict
 
+    def canary(self, problem: Problem, candidate: Candidate, step: int) -> Future[Verdict]:
+        """The verdict of this run's judge at a step: one of another run, which may share the file, proves nothing."""
+        return self.submit(problem, candidate, f"canary {step} of {self.verdicts.run}")
+
     def _work(self) -> None:
         """Judge what waits longest, and as many of its problem as one judge should look at."""
         some = self._taken()

@@ -212,6 +212,16 @@ def test_what_waits_is_judged_together_task_by_task(problem: Problem, tmp_path: 
     assert scores.verdicts.paid == 7
 
 
+def test_each_run_tries_canaries_on_its_own_judge(problem: Problem, tmp_path: Path) -> None:
+    judges, canary = (Noted(), Noted()), problem.candidate("no kernel")
+    for run, judge in zip("ab", judges, strict=True):
+        for _ in range(2):  # once, also when the run goes on
+            with ThreadPoolExecutor(1) as executor:
+                scores = Scoring(judge, Verdicts(tmp_path / "verdicts.jsonl", run), executor, "a test")
+                scores.canary(problem, canary, 3).result()
+    assert [judge.asked for judge in judges] == [[[canary]], [[canary]]]
+
+
 def test_an_error_of_a_judge_comes_to_all_who_wait(problem: Problem, tmp_path: Path) -> None:
     lost = DeviceError("The GPU is gone.", "Look for it.")
     with waiting(Noted(lost), tmp_path) as (scores, begins):
