@@ -7,11 +7,11 @@
     python benchmarks/learning.py again FOLDER [--seeds 0 1]    judges kernels a second time
 
 learning_variants.py writes the variants. Verdicts lie in FOLDER/kernels.jsonl, as `cudamaster export` writes them.
-`sets` makes two folders for `cudamaster train sft`. In `unjudged` are pairs of kernels for sums that no task asks for:
-a model that is new learns the language from them, and to take names and terms from its prompt. In `judged` are pairs
-of the kernels that are right, each as often as any other, however fast: what learns from these writes as the variants
-are distributed. As many pairs for made-up sums are among them. The task that is held out is in neither, and one task is
-known to the last stage alone. The first set needs no verdicts, so a model can learn from it while others are measured.
+`sets` makes two folders for `cudamaster train sft`. In `unjudged` are pairs of kernels for made-up sums: a model that
+is new learns the language from them, and to take names and terms from its prompt. In `judged` are pairs of the kernels
+that are right, each as often as any other, however fast: what learns from these writes as the variants are distributed.
+As many pairs for made-up sums are among them. The task that is held out is in neither, and one task is known to the
+last stage alone. The first set needs no verdicts, so a model can learn from it while others are measured.
 """
 
 from __future__ import annotations
@@ -135,9 +135,10 @@ def _shape(what: Sum) -> str:
 
 
 def _made_up(random: Random, shown: Sequence[int]) -> tuple[str, str]:
-    """A pair for a sum that no task asks for, with a baseline or so many exemplars in the prompt.
+    """A pair for a made-up sum, with a baseline or so many exemplars in the prompt.
 
-    The sum of the task that is held out is not among them under another name.
+    Some are sums of tasks under other names; that of the task that is held out is not, if its factors stand in the same
+    order.
     """
     what = made_up(random)
     while _shape(what) == _shape(TASKS[HELD_OUT]):
@@ -209,22 +210,28 @@ def configs(out: Path, seeds: Sequence[int], **numbers: int) -> None:
             (out / f"{stage}_{seed}.yaml").write_text(text.format(seed=seed, **numbers))
 
 
-def known(out: Path) -> None:
+def known(out: Path, *, any_commit: bool) -> None:
     """Write the verdicts of `measure` as the stages keep theirs.
 
-    Those of another version or commit of this program, or of another GPU, are left out: their judge was another.
+    Those on another GPU, by another card or over another baseline are left out, and so are those of another commit of
+    this program, or of one that nobody knows, unless `any_commit` takes them.
     """
+    versions = program()
+    harness = harness_of(versions)
+    committed = not versions.get("commit", "+dirty").endswith("+dirty")
     benches = OneGpu()
     problems = {one.card.name: one for one in loaded(list(TASKS), [Precision.FP32], benches.bench)}
     with ThreadPoolExecutor(1) as executor:
         verdicts = Verdicts(out / "verdicts.jsonl", "measure")
         pool = Scoring(benches, verdicts, executor, str(out))
         every, keys = read(out), set()
+        baselines = {kernel.candidate.id for kernel in every if kernel.provenance.is_baseline}
         for kernel in every:
-            problem = problems[kernel.candidate.task]
-            same = (harness_of(program()), gpu_of(problem.hardware))
+            problem, about = problems[kernel.candidate.task], kernel.provenance
             key = pool.key(problem, kernel.candidate)
-            if (kernel.provenance.harness, kernel.provenance.gpu) == same:
+            measures = (about.gpu, about.card_hash) == (gpu_of(problem.hardware), problem.card.hash)
+            by_us = any_commit or (committed and about.harness == harness)
+            if measures and by_us and problem.baseline.id in baselines:
                 keys.add(key)
                 if key not in verdicts:
                     verdicts.add(key, kernel)
@@ -253,7 +260,7 @@ def again(out: Path, seeds: Sequence[int], number: int, last: int) -> None:
                 kept = verdicts.get(row["key"])
                 assert kept is not None
                 groups.setdefault((row["task"], f"seed {seed}"), []).append(kept)
-    print("| task | from | kernels | first | again |\n| --- | --- | --- | --- | --- |")
+    print("| task | from | kernels | right again | first | again |\n| --- | --- | --- | --- | --- | --- |")
     with scoring(benches, verdicts, str(out)) as pool:
         drawn = {}
         for (name, source), kernels in sorted(groups.items()):
@@ -264,7 +271,8 @@ def again(out: Path, seeds: Sequence[int], number: int, last: int) -> None:
             speeds = [(measured(one, RULE).speedup, measured(two.result(), RULE).speedup) for one, two in pairs]
             both = [[pair[turn] for pair in speeds if all(pair)] for turn in (0, 1)]
             told = " | ".join(f"{statistics.fmean(known):.2f}" if known else "-" for known in both)
-            print(f"| {name} | {source} | {len({one.candidate for one, _ in pairs})} | {told} |", flush=True)
+            right = {one.candidate: two.result().correct for one, two in pairs}
+            print(f"| {name} | {source} | {len(right)} | {sum(right.values())} | {told} |", flush=True)
     verdicts.close()
 
 
@@ -325,7 +333,7 @@ def main() -> None:
     one.add_argument("--tasks", nargs="*", default=list(TASKS))
     two = commands.add_parser("sets")
     two.add_argument("folder", type=Path)
-    two.add_argument("--unjudged", type=int, default=40000, help="pairs for sums that no task asks for")
+    two.add_argument("--unjudged", type=int, default=40000, help="pairs for made-up sums")
     two.add_argument("--judged", type=int, default=1500, help="pairs of kernels that are right")
     three = commands.add_parser("configs")
     three.add_argument("folder", type=Path)
@@ -338,6 +346,7 @@ def main() -> None:
     three.add_argument("--samples", type=int, default=16, help="samples of a task in an evaluation")
     four = commands.add_parser("known")
     four.add_argument("folder", type=Path)
+    four.add_argument("--any-commit", action="store_true", help="also the verdicts of another commit of this program")
     five = commands.add_parser("again")
     five.add_argument("folder", type=Path)
     five.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -352,7 +361,7 @@ def main() -> None:
         numbers = {name: getattr(given, name) for name in ("pretrain", "minutes", "sft", "steps", "every", "samples")}
         configs(given.folder, given.seeds, **numbers)
     elif given.command == "known":
-        known(given.folder)
+        known(given.folder, any_commit=given.any_commit)
     else:
         again(given.folder, given.seeds, given.number, given.last)
 

@@ -1,9 +1,8 @@
 """Kernels of one family in many variants: sums over arrays, with block size, loads, unrolling and reduction chosen.
 
 A small model learns to write kernels from these (benchmarks/learning.py). `real` has the variants of tasks of the
-benchmark, for the judge. `made_up` has variants of sums that no task asks for, with names and terms drawn at random:
-nobody judges them, and a model that reads many of them learns to take names and terms from the prompt instead of from
-memory.
+benchmark, for the judge. `made_up` has variants of sums with names and terms drawn at random: nobody judges them, and a
+model that reads many of them learns to take names and terms from the prompt instead of from memory.
 """
 
 from __future__ import annotations

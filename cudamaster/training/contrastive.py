@@ -142,7 +142,7 @@ class _Work(Hooks):
         for number in range(1, step + 1):
             for row in joined.get(number, []):
                 kernel = scoring.verdicts.get(row["key"])
-                if kernel is None:
+                if kernel is None or kernel.candidate.id != row["candidate"]:
                     what = f"The verdict on {row['candidate']}, an exemplar of step {number}, is gone."
                     raise RunFolderError(what, "Bring its file of verdicts back, or begin again in another folder.")
                 exemplar = Exemplar(kernel.candidate, kernel.verdict, row["reward"])

@@ -71,7 +71,7 @@ class Guards:
             )
             self._canaries[problem.name] = made
             some = made.some(step // every - 1, settings.canaries)
-            asked = [session.scoring.submit(problem, each.candidate, f"canary {step}") for each in some]
+            asked = [session.scoring.canary(problem, each.candidate, step) for each in some]
             with session.turns.of_judges():
                 verdicts = [each.result() for each in asked]
             earned = made.earned(verdicts, settings.reward)
@@ -119,9 +119,8 @@ class _Kept:
         """See strategies.protocol.Workbench."""
         scoring = self._session.scoring
         assert scoring is not None
-        kept = scoring.verdicts.get(scoring.key(self._problem, candidate, "leap"))
-        if kept is not None:
-            return kept.verdict
+        if (kept := scoring.kept(self._problem, candidate, "leap")) is not None:
+            return kept
         verdict = self._bench.evaluate(candidate, to_beat=to_beat)
         scoring.keep(self._problem, candidate, verdict, "leap")
         return verdict

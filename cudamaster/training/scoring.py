@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from cudamaster.cluster.program import program_hash
+from cudamaster.core.errors import RunFolderError
 from cudamaster.core.values import Candidate, Verdict, content_hash
 from cudamaster.core.version import program
 from cudamaster.devices.process import threads
@@ -57,15 +58,20 @@ class Scoring:
         task = content_hash(problem.card.hash, problem.baseline.id, problem.card.reference())
         return content_hash(candidate.id, task, problem.hardware.name, of, program_hash(), occasion)
 
+    def kept(self, problem: Problem, candidate: Candidate, occasion: str = "") -> Verdict | None:
+        """The verdict of a candidate on disk. Raises RunFolderError where another kernel's stands in its place."""
+        found = self.verdicts.get(self.key(problem, candidate, occasion))
+        return None if found is None else self._of(candidate, found)
+
     def submit(self, problem: Problem, candidate: Candidate, occasion: str = "") -> Future[Verdict]:
         """The verdict of a candidate: the one on disk, the one that is on its way, or a new one."""
         key = self.key(problem, candidate, occasion)
         with self._lock:
             if key in self._under_way:
                 return self._under_way[key]
-        if (kept := self.verdicts.get(key)) is not None:
+        if (kept := self.kept(problem, candidate, occasion)) is not None:
             done: Future[Verdict] = Future()
-            done.set_result(kept.verdict)
+            done.set_result(kept)
             return done
         wanted = _Wanted(problem, candidate, key)
         with self._lock:
@@ -73,6 +79,10 @@ class Scoring:
             self._waiting.append(wanted)
         self._executor.submit(self._work)
         return wanted.verdict
+
+    def canary(self, problem: Problem, candidate: Candidate, step: int) -> Future[Verdict]:
+        """The verdict of this run's judge at a step: one of another run, which may share the file, proves nothing."""
+        return self.submit(problem, candidate, f"canary {step} of {self.verdicts.run}")
 
     def _work(self) -> None:
         """Judge what waits longest, and as many of its problem as one judge should look at."""
@@ -115,7 +125,14 @@ class Scoring:
             started=self._started,
             author="" if is_baseline else "policy",
         )
-        return self.verdicts.add(key, JudgedKernel(candidate, verdict, provenance)).verdict
+        return self._of(candidate, self.verdicts.add(key, JudgedKernel(candidate, verdict, provenance)))
+
+    def _of(self, candidate: Candidate, found: JudgedKernel) -> Verdict:
+        """The verdict, if it is on this candidate."""
+        if found.candidate.id != candidate.id:
+            what = f"{self.verdicts.path} has the verdict on {found.candidate.id} where that on {candidate.id} belongs."
+            raise RunFolderError(what, "Begin with another file of verdicts.")
+        return found.verdict
 
     def _taken(self) -> list[_Wanted]:
         with self._lock:

@@ -19,6 +19,7 @@ from cudamaster.training.kernels import JudgedKernel
 
 _HEAD = re.compile(rb'\{"key": "([0-9a-f]+)", "run": "([^"]*)", "kernel": ')
 _FIX = "Remove that line, or begin with another file."
+_AGAIN = "Lines are only added while a run has it open. Run the same command again."
 
 
 class Verdicts:
@@ -52,7 +53,7 @@ class Verdicts:
     def get(self, key: str) -> JudgedKernel | None:
         """The kernel of a key with its verdict. Raises RunFolderError for a line that is no such thing."""
         place = self._place(key)
-        return None if place is None else self._at(*place)
+        return None if place is None else self._at(key, *place)
 
     def add(self, key: str, kernel: JudgedKernel) -> JudgedKernel:
         """Write a verdict down, and return the one that counts: the first of the key, which may be another run's.
@@ -73,12 +74,14 @@ class Verdicts:
                     fcntl.flock(self._file, fcntl.LOCK_UN)
         except OSError as error:
             raise unwritable(self.path, error, "Make room, and run the same command again.") from error
-        return self._at(*self._places[key])
+        return self._at(key, *self._places[key])
 
-    def _at(self, begin: int, length: int) -> JudgedKernel:
+    def _at(self, key: str, begin: int, length: int) -> JudgedKernel:
         with self._lock:
             self._file.seek(begin)
             line = self._file.read(length)
+        if (head := _HEAD.match(line)) is None or head[1].decode() != key:
+            raise RunFolderError(f"{self.path} was changed while it was read.", _AGAIN)
         try:
             return JudgedKernel.from_json(json.loads(line)["kernel"])
         except (ValueError, KeyError, RecordError) as error:
@@ -107,6 +110,9 @@ class Verdicts:
 
     def _read(self) -> None:
         """Take up the lines that are new. One without its end is being written, or was cut short by a kill."""
+        # At its end first: a buffer may have what was cut since, and other lines stand there now.
+        if self._file.seek(0, 2) < self._known:
+            raise RunFolderError(f"{self.path} was changed while it was read: it is shorter.", _AGAIN)
         begin = self._file.seek(self._known)
         while (line := self._file.readline()).endswith(b"\n"):
             if (head := _HEAD.match(line)) is None:

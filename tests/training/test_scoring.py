@@ -157,6 +157,39 @@ def test_runs_at_once_share_their_verdicts(tmp_path: Path) -> None:
     assert (mine.get("cd"), mine.get("ef"), len(mine), len(Verdicts(path, ""))) == (other, one, 3, 3)
 
 
+def test_what_was_read_of_a_torn_line_is_forgotten_with_it(tmp_path: Path) -> None:
+    """A buffer may have it still, when another verdict stands in its place."""
+    path, (one, other) = tmp_path / "verdicts.jsonl", (judged_kernels.kernel(0), judged_kernels.kernel(1))
+    mine, theirs = Verdicts(path, "aa"), Verdicts(path, "bb")
+    theirs.add("ab", one)
+    with path.open("ab") as file:
+        file.write(b'{"key": "99", "run": "cc", "kernel": {"candi')
+    assert mine.get("ab") == one
+    theirs.add("cd", other)
+    assert (mine.get("cd"), mine.get("99")) == (other, None)
+
+
+def test_a_file_that_was_changed_in_between_gives_nobody_the_verdict_of_another(
+    problem: Problem, tmp_path: Path
+) -> None:
+    path, kernels = tmp_path / "verdicts.jsonl", [judged_kernels.kernel(number) for number in (0, 1)]
+    mine = Verdicts(path, "aa")
+    for key, kernel in zip(("ab", "cd"), kernels, strict=True):
+        mine.add(key, kernel)
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(second + first)
+    with pytest.raises(RunFolderError, match="was changed while it was read"):
+        mine.get("ab")
+    path.write_bytes(first)
+    with pytest.raises(RunFolderError, match="it is shorter"):
+        mine.get("ef")
+    with waiting(Noted(), tmp_path / "other") as (scores, _):
+        one = problem.candidate("one")
+        scores.verdicts.add(scores.key(problem, one), kernels[0])
+        with pytest.raises(RunFolderError, match=f"the verdict on {kernels[0].candidate.id} where that on {one.id}"):
+            scores.submit(problem, one)
+
+
 def test_a_line_that_is_no_verdict_is_named(tmp_path: Path) -> None:
     path = tmp_path / "verdicts.jsonl"
     path.write_text('{"kernel": 1}\n')
@@ -177,6 +210,16 @@ def test_what_waits_is_judged_together_task_by_task(problem: Problem, tmp_path: 
     # At most as many as one judge is asked about, and so few that the other one has as many.
     assert benches.asked == [ours[:3], theirs, ours[3:4], ours[4:]]
     assert scores.verdicts.paid == 7
+
+
+def test_each_run_tries_canaries_on_its_own_judge(problem: Problem, tmp_path: Path) -> None:
+    judges, canary = (Noted(), Noted()), problem.candidate("no kernel")
+    for run, judge in zip("ab", judges, strict=True):
+        for _ in range(2):  # once, also when the run goes on
+            with ThreadPoolExecutor(1) as executor:
+                scores = Scoring(judge, Verdicts(tmp_path / "verdicts.jsonl", run), executor, "a test")
+                scores.canary(problem, canary, 3).result()
+    assert [judge.asked for judge in judges] == [[[canary]], [[canary]]]
 
 
 def test_an_error_of_a_judge_comes_to_all_who_wait(problem: Problem, tmp_path: Path) -> None:
