@@ -33,6 +33,7 @@ from learning_variants import CHOICES, TASKS, Sum, baseline_region, made_up, rea
 
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.contrast import Exemplar
+from cudamaster.core.errors import CudaMasterError, UsageError
 from cudamaster.core.values import Candidate, Hardware, Precision, Verdict
 from cudamaster.core.version import program
 from cudamaster.devices.cuda import find_gpus
@@ -103,6 +104,7 @@ def sets(out: Path, unjudged: int, judged: int) -> None:
     random = Random(f"{SEED} unjudged")
     _write(out / "unjudged", [_made_up(random, (1,)) for _ in range(unjudged)], [])
     if not any(out.glob("kernels.jsonl*")):
+        print(f"{out} has no verdicts (kernels.jsonl or kernels.jsonl.gz), so there is no set `judged`")
         return
     random = Random(SEED)
     kernels = [kernel for kernel in read(out) if kernel.candidate.task != HELD_OUT]
@@ -116,6 +118,9 @@ def sets(out: Path, unjudged: int, judged: int) -> None:
         if score:
             exemplar = Exemplar(kernel.candidate, verdict, score, is_baseline=kernel.provenance.is_baseline)
             pools.setdefault(kernel.candidate.task, []).append(exemplar)
+    pools = {task: pool for task, pool in pools.items() if not all(one.is_baseline for one in pool)}
+    if not pools:
+        raise UsageError(f"No kernel in {out} is right and has a reward.", "Measure more of them.")
     pairs = []
     for number in range(judged):
         task = sorted(pools)[number % len(pools)]
@@ -205,6 +210,7 @@ every: {{checkpoint: 4, evaluation: {every}, canaries: {every}}}
 
 def configs(out: Path, seeds: Sequence[int], **numbers: int) -> None:
     """Write the configuration files of the stages."""
+    out.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         for stage, text in CONFIGS.items():
             (out / f"{stage}_{seed}.yaml").write_text(text.format(seed=seed, **numbers))
@@ -216,49 +222,66 @@ def known(out: Path, *, any_commit: bool) -> None:
     Those on another GPU, by another card or over another baseline are left out, and so are those of another commit of
     this program, or of one that nobody knows, unless `any_commit` takes them.
     """
+    every = read(out)
     versions = program()
     harness = harness_of(versions)
     committed = not versions.get("commit", "+dirty").endswith("+dirty")
     benches = OneGpu()
     problems = {one.card.name: one for one in loaded(list(TASKS), [Precision.FP32], benches.bench)}
+    baselines = {kernel.candidate.id for kernel in every if kernel.provenance.is_baseline}
+    keys: set[str] = set()
+    others: set[str] = set()
     with ThreadPoolExecutor(1) as executor:
         verdicts = Verdicts(out / "verdicts.jsonl", "measure")
         pool = Scoring(benches, verdicts, executor, str(out))
-        every, keys = read(out), set()
-        baselines = {kernel.candidate.id for kernel in every if kernel.provenance.is_baseline}
         for kernel in every:
             problem, about = problems[kernel.candidate.task], kernel.provenance
-            key = pool.key(problem, kernel.candidate)
-            measures = (about.gpu, about.card_hash) == (gpu_of(problem.hardware), problem.card.hash)
-            by_us = any_commit or (committed and about.harness == harness)
-            if measures and by_us and problem.baseline.id in baselines:
+            if about.gpu != (here := gpu_of(problem.hardware)):
+                others.add(f"those on {about.gpu}; this is {here}")
+            elif about.card_hash != problem.card.hash or problem.baseline.id not in baselines:
+                others.add(f"those by another card or baseline of {problem.card.name}")
+            elif not any_commit and (about.harness != harness or not committed):
+                others.add(f"those by version {about.harness}; this is version {harness}")
+            else:
+                key = pool.key(problem, kernel.candidate)
                 keys.add(key)
                 if key not in verdicts:
                     verdicts.add(key, kernel)
     found = Verdicts(verdicts.path, "")  # as a stage reads it
     print(f"{sum(key in found for key in keys)} of {len(every)} verdicts are in {found.path}")
+    for which in sorted(others):
+        print(f"left out: {which}")
 
 
 def again(out: Path, seeds: Sequence[int], number: int, last: int) -> None:
     """Judge `number` kernels of the set and of each seed's last steps once more, and compare the two measurements.
 
-    A kernel earns by one measurement, so what is preferred could be what was lucky then.
+    A kernel earns by one measurement, so what is preferred could be what was lucky then. Raises UsageError on a machine
+    with another GPU than that of the first measurement.
     """
+    kernels = read(out)
     benches = chosen("auto", None, (), find_gpus(), None)
     problems = {one.name: one for one in loaded(sorted({*TASKS} - {HELD_OUT}), [Precision.FP32], benches.bench)}
+    gpus, here = {one.provenance.gpu for one in kernels}, {gpu_of(one.hardware) for one in problems.values()}
+    if gpus - here:
+        there = f"The kernels were judged on {', '.join(sorted(gpus))}, and here is {', '.join(sorted(here))}."
+        raise UsageError(there, "Judge them again on a machine with the same GPU.")
     verdicts = Verdicts(out / "verdicts.jsonl", "again")
     groups: dict[tuple[str, str], list[JudgedKernel]] = {}
-    for kernel in read(out):
+    for kernel in kernels:
         name = f"{kernel.candidate.task}/fp32"
         if kernel.verdict.correct and name in problems and not kernel.provenance.is_baseline:
             groups.setdefault((name, "the set"), []).append(kernel)
     for seed in seeds:
         path = out / f"contrastive_{seed}" / "samples.jsonl"
         rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        if not rows:
+            print(f"seed {seed} is left out: {path} has no samples", file=sys.stderr)
         for row in rows:
             if row["reward"] and row["step"] > max(one["step"] for one in rows) - last:
                 kept = verdicts.get(row["key"])
-                assert kept is not None
+                if kept is None:
+                    raise UsageError(f"{verdicts.path} lacks a verdict of {path}.", "Copy it from where the run was.")
                 groups.setdefault((row["task"], f"seed {seed}"), []).append(kept)
     print("| task | from | kernels | right again | first | again |\n| --- | --- | --- | --- | --- | --- |")
     with scoring(benches, verdicts, str(out)) as pool:
@@ -307,8 +330,11 @@ def _write(folder: Path, pairs: Sequence[tuple[str, str]], kernels: Sequence[Jud
 
 
 def text_of(path: Path) -> str:
-    """The text of a file, or of the same file compressed (.gz)."""
-    return path.read_text() if path.exists() else gzip.decompress(Path(f"{path}.gz").read_bytes()).decode()
+    """The text of a file, or of the same file compressed (.gz). Raises UsageError if there is neither."""
+    packed = Path(f"{path}.gz")
+    if not path.exists() and not packed.exists():
+        raise UsageError(f"There is neither {path} nor {packed}.", "docs/learning.md says what makes them.")
+    return path.read_text() if path.exists() else gzip.decompress(packed.read_bytes()).decode()
 
 
 def read(folder: Path) -> list[JudgedKernel]:
@@ -328,9 +354,12 @@ def main() -> None:
     commands = parser.add_subparsers(required=True, dest="command")
     one = commands.add_parser("measure")
     one.add_argument("folder", type=Path)
-    one.add_argument("--each", type=int, default=48)
-    one.add_argument("--jobs", type=int, default=12)
-    one.add_argument("--tasks", nargs="*", default=list(TASKS))
+    few = f"variants of each task, at most {len(CHOICES)}"
+    one.add_argument(
+        "--each", type=int, default=48, choices=range(1, len(CHOICES) + 1), metavar="N", help=f"{few} (default 48)"
+    )
+    one.add_argument("--jobs", type=int, default=12, help="kernels that are judged at once (default 12)")
+    one.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS, help="default: all five")
     two = commands.add_parser("sets")
     two.add_argument("folder", type=Path)
     two.add_argument("--unjudged", type=int, default=40000, help="pairs for made-up sums")
@@ -353,6 +382,13 @@ def main() -> None:
     five.add_argument("--number", type=int, default=8, help="kernels of each task, of the set and of each seed")
     five.add_argument("--last", type=int, default=6, help="steps whose kernels are drawn from")
     given = parser.parse_args()
+    try:
+        _do(given)
+    except CudaMasterError as error:
+        sys.exit(f"error: {error}")
+
+
+def _do(given: argparse.Namespace) -> None:
     if given.command == "measure":
         measure(given.folder, given.each, given.jobs, given.tasks)
     elif given.command == "sets":

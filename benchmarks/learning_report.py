@@ -1,6 +1,6 @@
 """What a small model learned: a table and a picture of the runs in the folder of benchmarks/learning.py.
 
-    python benchmarks/learning_report.py FOLDER [--seeds 0 1 2]     prints the tables, and writes learning.svg
+    python benchmarks/learning_report.py FOLDER [--seeds 0 1]     prints tables, and writes FOLDER/learning.svg
 
 Beside the model before and after the contrastive stage stand kernels that are drawn from its training set: as many as
 an evaluation has samples. Speedups are at the sizes that no reward came from. The second table says what the variants
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from random import Random
 from learning import HELD_OUT, REWARDED, RULE, WITHOUT_PAIRS, read, text_of
 from learning_variants import CHOICES, TASKS, real
 
+from cudamaster.core.errors import CudaMasterError, UsageError
 from cudamaster.report.drawing import BLUE, GREEN, ORANGE, WIDTH_IN, blank, style
 from cudamaster.training.reward import measured
 
@@ -60,7 +62,7 @@ def drawn(folder: Path, samples: int) -> dict[str, Row]:
 def tried(run: Path) -> dict[int, dict[str, Row]]:
     """The evaluations of a run, by step and task."""
     found: dict[int, dict[str, Row]] = {}
-    for line in (run / "evaluations.jsonl").read_text().splitlines():
+    for line in text_of(run / "evaluations.jsonl").splitlines():
         row = json.loads(line)
         task = row["task"].partition("/")[0]
         found.setdefault(row["step"], {})[task] = Row(row["right"], row["mean"], row["best"], row["reward"])
@@ -70,7 +72,7 @@ def tried(run: Path) -> dict[int, dict[str, Row]]:
 def table(folder: Path, seeds: Sequence[int]) -> str:
     """The table in Markdown: of each task, before and after, the mean over seeds and its standard deviation."""
     runs = [tried(folder / f"contrastive_{seed}") for seed in seeds]
-    samples = json.loads((folder / f"contrastive_{seeds[0]}" / "evaluations.jsonl").read_text().splitlines()[0])
+    samples = json.loads(text_of(folder / f"contrastive_{seeds[0]}" / "evaluations.jsonl").splitlines()[0])
     chance = drawn(folder, samples["samples"])
     lines = ["| task | from | right | mean, 0 if wrong | mean | best |", "| --- | --- | --- | --- | --- | --- |"]
     for task, row in sorted(chance.items(), key=lambda item: list(TASKS).index(item[0])):
@@ -111,6 +113,14 @@ def choices(folder: Path, seeds: Sequence[int]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def seeds_of(folder: Path) -> list[int]:
+    """The seeds whose last stage was evaluated. Raises UsageError if there is none."""
+    found = sorted(int(path.parent.name.rpartition("_")[2]) for path in folder.glob("contrastive_*/evaluations.jsonl"))
+    if not found:
+        raise UsageError(f"{folder} has no contrastive_0/evaluations.jsonl or the like.", "Train there first.")
+    return found
+
+
 def _spread(values: Sequence[float | None], form: str) -> str:
     known = [value for value in values if value is not None]
     if not known:
@@ -128,7 +138,7 @@ def picture(folder: Path, seeds: Sequence[int]) -> None:
         for column, (title, run) in enumerate(runs):
             above, below = axes[0][column], axes[1][column]
             for seed, colour in zip(seeds, (BLUE, ORANGE, GREEN), strict=False):
-                text = (run / f"contrastive_{seed}" / "steps.jsonl").read_text()
+                text = text_of(run / f"contrastive_{seed}" / "steps.jsonl")
                 steps = [json.loads(line) for line in text.splitlines()]
                 numbers = [row["step"] for row in steps]
                 above.plot(numbers, [row["reward"] for row in steps], color=colour, label=f"seed {seed}")
@@ -145,11 +155,15 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", help="default: all that have evaluations")
     given = parser.parse_args()
-    print(table(given.folder, given.seeds))
-    print(choices(given.folder, given.seeds))
-    picture(given.folder, given.seeds)
+    try:
+        seeds = given.seeds or seeds_of(given.folder)
+        print(table(given.folder, seeds))
+        print(choices(given.folder, seeds))
+        picture(given.folder, seeds)
+    except CudaMasterError as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
@@ -30,7 +31,12 @@ STEPS = TASKS * TURNS
 
 def measure(billions: Sequence[float]) -> dict[str, Any]:
     """Seconds of writing SAMPLES completions of one prompt, and of learning from one of them, of each size."""
-    import torch
+    try:
+        import torch
+    except ImportError:
+        sys.exit("error: PyTorch is missing. Install the extra `train` (docs/training.md).")
+    if not torch.cuda.is_available():
+        sys.exit("error: there is no GPU that PyTorch can use.")
     from peft import LoraConfig, get_peft_model
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -122,6 +128,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "measure":
         given.out.write_text(json.dumps(measure(given.billions), indent=1) + "\n")
+    elif not given.measured.exists():
+        sys.exit(f"error: there is no {given.measured}.")
     else:
         reckon(json.loads(given.measured.read_text()), given.judged)
 

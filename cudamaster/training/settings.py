@@ -251,7 +251,9 @@ class Grpo(_Strict):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.prompts * self.group % self.micro_batch:
-            raise ValueError(f"prompts times group is {self.prompts * self.group}, no multiple of micro_batch")
+            raise ValueError(
+                f"prompts times group is {self.prompts * self.group}, no multiple of micro_batch {self.micro_batch}"
+            )
         return self
 
 
