@@ -6,19 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
+import built_already
 import pytest
 
 from cudamaster.core import resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.devices.cpu import selftest, toolchain
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.protocol import ObserverKind
 
-# Of the executor: whether it checks memory, and what observes.
-BUILDS: list[tuple[bool, ObserverKind | None]] = [(False, None), (True, None), (False, "trace"), (False, "check")]
 # An honest kernel, with a collective of a warp.
 KERNEL = """
 __global__ void dot_kernel_optimized(float* out, const float* x, const float* y, int n) {
@@ -41,12 +38,16 @@ _TAKEN_FOR_KEPT = " ".join(f"-fcall-saved-xmm{number}" for number in range(8, 16
 
 
 def miscompiler(folder: Path, only: str = "", hurried: str = "no such word") -> str:
-    """A compiler that translates wrongly, where its command has the word `only`, or does not optimise: `hurried`."""
+    """A compiler that translates wrongly, where its command has the word `only`, or does not optimise: `hurried`.
+
+    It is the self-test's own code that keeps values in those registers, so that executors need not be wrong.
+    """
     if "clang" in toolchain.version() or not toolchain.instruction_set().startswith("x86-64"):
         pytest.skip("only g++ for x86-64 can be told to take a changed register for kept")
     path = folder / "miscompiler"
     path.write_text(
-        f'#!/bin/sh\ncase " $* " in *"{hurried}"*) exec {toolchain.compiler()} "$@" -O0 ;; esac\n'
+        f"#!/bin/sh\n{built_already.taken()}"
+        f'case " $* " in *"{hurried}"*) exec {toolchain.compiler()} "$@" -O0 ;; esac\n'
         f'case " $* " in *"{only}"*) exec {toolchain.compiler()} "$@" {_TAKEN_FOR_KEPT} ;; esac\n'
         f'exec {toolchain.compiler()} "$@"\n'
     )
@@ -54,35 +55,13 @@ def miscompiler(folder: Path, only: str = "", hurried: str = "no such word") -> 
     return str(path)
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Gives a cache of its own for a compiler, with what is in it of any kernel as the right compiler made it.
-
-    That takes a minute to build, and is not what goes wrong: the self-test's own code keeps values in those registers.
-    """
-
-    def made(compiler: str) -> Path:
-        right = [toolchain.runtime_object(debug=debug, observer=observer) for debug, observer in BUILDS]
-        texts = resources.cache() / "cpu" / toolchain.fingerprint() / "harnesses"
-        right += [path for name in ("judge", "worker") for path in texts.glob(f"{name}-*.o")]
-        before, known = resources.cache(), toolchain.fingerprint()
-        monkeypatch.setenv("CXX", compiler)
-        monkeypatch.setenv("CUDAMASTER_CACHE", str(tmp_path / "cache"))
-        for path in right:
-            place = resources.cache() / str(path.relative_to(before)).replace(known, toolchain.fingerprint())
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(path)
-        return resources.cache()
-
-    return made
-
-
-def command(*words: str) -> subprocess.CompletedProcess[str]:
+def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`cudamaster WORDS` in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "cudamaster", *words],
         capture_output=True,
         text=True,
+        env={**os.environ, **environment},
         check=False,
     )
 
@@ -111,20 +90,19 @@ def test_a_pass_is_remembered():
 
 
 @pytest.mark.slow
-def test_a_broken_device_is_not_the_candidates_fault(tmp_path, cache):
+def test_a_broken_device_is_not_the_candidates_fault(tmp_path):
     """An honest kernel gets no verdict where the compiler is wrong: exit 4, compiler, processor and what failed."""
-    kernel = tmp_path / "kernel.cu"
+    kernel, cache = tmp_path / "kernel.cu", str(tmp_path / "cache")
     kernel.write_text(KERNEL)
     # Its plain build is the one to be told of: the others need not be good.
-    broken = miscompiler(tmp_path, hurried="CUDAMASTER_CPU_OBSERVED")
-    cache(broken)
-    evaluated = command("evaluate", "dot_product", str(kernel), "--device", "cpu", "--check-only")
+    broken = {"CXX": miscompiler(tmp_path, hurried="CUDAMASTER_CPU_OBSERVED"), "CUDAMASTER_CACHE": cache}
+    evaluated = command("evaluate", "dot_product", str(kernel), "--device", "cpu", "--check-only", **broken)
     assert evaluated.returncode == 4, evaluated.stdout + evaluated.stderr
     assert "The CPU device does not work on this machine" in evaluated.stderr
-    for named in ("shuffles", "in the plain build", broken, toolchain.processor()):
+    for named in ("shuffles", "in the plain build", broken["CXX"], toolchain.processor()):
         assert named in evaluated.stderr
     assert "dot_product" not in evaluated.stdout.replace(str(kernel), "")
-    asked = command("doctor", "--json")
+    asked = command("doctor", "--json", **broken)
     assert asked.returncode == 4
     told = json.loads(asked.stdout)
     assert told["devices"]["cpu"] is False
@@ -134,9 +112,10 @@ def test_a_broken_device_is_not_the_candidates_fault(tmp_path, cache):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("build", "word"), [("traced", "trace-pc"), ("fault checker", "CUDAMASTER_CPU_CHECKED")])
-def test_each_build_is_tried(tmp_path, cache, build, word):
+def test_each_build_is_tried(tmp_path, monkeypatch, build, word):
     """A compiler that is wrong in only one build is found there."""
-    cache(miscompiler(tmp_path, word))
+    monkeypatch.setenv("CXX", miscompiler(tmp_path, word))
+    monkeypatch.setenv("CUDAMASTER_CACHE", str(tmp_path / "cache"))
     failure = selftest.failure_of(CpuDevice(), tmp_path, build)
     assert failure is not None
     assert failure.startswith(f"in the {build} build ")
