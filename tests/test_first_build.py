@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import built_already
 import pytest
 
 from cudamaster.build.building import Builder
@@ -47,11 +48,12 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def hurried(folder: Path) -> str:
-    """The compiler without optimisation, which builds all parts sooner."""
+    """A compiler that works little, but long enough for others to wait for it."""
     path = folder / "hurried"
     if path.exists():  # a process that was killed may still be executing it
         return str(path)
-    path.write_text(f'#!/bin/sh\nexec {shlex.quote(toolchain.compiler())} "$@" -O0\n')
+    taken = built_already.taken(seconds=2)
+    path.write_text(f'#!/bin/sh\n{taken}exec {shlex.quote(toolchain.compiler())} "$@" -O0\n')
     path.chmod(0o755)
     return str(path)
 

@@ -39,7 +39,7 @@ from cudamaster.training.database import Database, order
 from cudamaster.training.fitting import Hooks, arguments, train
 from cudamaster.training.guarding import Guards
 from cudamaster.training.problems import Problem
-from cudamaster.training.reward import Measured, normalised, smoothed
+from cudamaster.training.reward import Measured
 from cudamaster.training.session import Sample, Session
 from cudamaster.training.settings import Contrastive
 from cudamaster.training.shown import baselines, known, wanted
@@ -201,7 +201,7 @@ class _Work(Hooks):
         session.seconds.judging += monotonic() - began
         found: list[float | None] = []
         for number, (group, of_group) in enumerate(zip(self._groups, rewards, strict=True)):
-            advantages = of_rewards([one.speedup for one in of_group], settings.reward.smoothing)
+            advantages = reward.advantages([one.speedup for one in of_group], settings.reward.smoothing)
             for sample, verdict, one, advantage in zip(group.samples, every[number], of_group, advantages, strict=True):
                 self._record(number, group, sample, verdict, one, advantage)
             found += advantages
@@ -311,10 +311,3 @@ class _Work(Hooks):
         except BudgetSpent as spent:
             self.stopped = spent.reason
         return self.stopped is None
-
-
-def of_rewards(rewards: Sequence[float | None], k: float) -> list[float | None]:
-    """Advantages of a group: its known rewards smoothed (equation 6), then normalised (equation 4); None stays None."""
-    there = [each for each in rewards if each is not None]
-    found = iter(normalised(smoothed(there, k)))
-    return [None if each is None else next(found) for each in rewards]

@@ -204,6 +204,12 @@ def normalised(rewards: Sequence[float]) -> tuple[float, ...]:
     return tuple((reward - mean) / deviation for reward in scaled) if deviation else (0.0,) * len(rewards)
 
 
+def advantages(rewards: Sequence[float | None], k: float) -> list[float | None]:
+    """Advantages of a group: its known rewards smoothed (equation 6), then normalised (equation 4); None stays None."""
+    known = iter(normalised(smoothed([each for each in rewards if each is not None], k)))
+    return [None if each is None else next(known) for each in rewards]
+
+
 def _counted(verdict: Verdict, rule: Rule, wanted: Collection[str] | None) -> tuple[CaseSpeedup, ...]:
     """The cases that count, with their speedups. Raises _Without."""
     if verdict.status is Status.UNSUPPORTED:

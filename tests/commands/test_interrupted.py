@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import built_already
 import pytest
 
 from cudamaster.core.values import Precision
@@ -102,7 +103,7 @@ def test_interrupted_beside_other_threads(compiled: str, tmp_path: Path) -> None
     compiler = tmp_path / "compiler"
     compiler.write_text(
         '#!/bin/sh\ncase "$*" in *--version*|*-dM*|*-E*) exec g++ "$@";; '
-        f'{compiled}) touch {tmp_path}/asleep; exec sleep 300;; esac\nexec g++ "$@" -O0\n'
+        f'{compiled}) touch {tmp_path}/asleep; exec sleep 300;; esac\n{built_already.taken()}exec g++ "$@" -O0\n'
     )
     compiler.chmod(0o755)
     kernel = tmp_path / "kernel.cu"

@@ -329,6 +329,17 @@ def test_equation_6_clips_the_same_to_k() -> None:
     assert reward.smoothed([1, 2, 3, 4, 10], k=0.5) == pytest.approx([-0.5, -0.5, -1 / root, 0, 0.5])
 
 
+def test_advantages_are_smoothed_then_normalised_and_unknown_rewards_take_no_part() -> None:
+    """The group of equations 6 and 4 above, with two samples of which nothing is known."""
+    found = reward.advantages([1, None, 2, 3, 4, None, 10], 0.5)
+    smooth = [-0.5, -0.5, -1 / math.sqrt(10), 0, 0.5]
+    mean, deviation = statistics.fmean(smooth), statistics.pstdev(smooth)
+    expected = [(each - mean) / deviation for each in smooth]
+    assert (found[1], found[5]) == (None, None)
+    assert [each for each in found if each is not None] == pytest.approx(expected)
+    assert reward.advantages([None, None], 1.5) == [None, None]
+
+
 def test_equal_rewards_and_none_at_all_teach_nothing() -> None:
     assert reward.normalised([1.1] * 8) == reward.smoothed([1.1] * 8) == (0.0,) * 8
     assert reward.normalised([]) == ()

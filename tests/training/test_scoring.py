@@ -23,7 +23,7 @@ from cudamaster.devices.choose import choose
 from cudamaster.devices.cuda import LocalGpu
 from cudamaster.tasks import cards
 from cudamaster.tasks.cards import TaskCard
-from cudamaster.training.benches import Processes
+from cudamaster.training.benches import Gpus, Processes
 from cudamaster.training.kernels import JudgedKernel
 from cudamaster.training.problems import Problem, loaded
 from cudamaster.training.reward import Rule
@@ -261,6 +261,40 @@ def test_a_verdict_is_known_by_all_that_it_depends_on(
         monkeypatch.setattr("cudamaster.training.scoring.program_hash", lambda: "of another program")
         keys.append(scores.key(problem, one))
         assert len(set(keys)) == len(keys) == 9
+
+
+def test_a_verdict_of_another_run_that_came_first_counts(problem: Problem, tmp_path: Path) -> None:
+    """Both runs were judging the kernel: the one that was slower goes by what a run that goes on would find."""
+    with waiting(Noted(), tmp_path) as (scores, begins):
+        one = problem.candidate("one")
+        mine = scores.submit(problem, one)
+        first = Verdict(one.id, "cpu", True, Status.FAULT, "of another run")
+        kernel = replace(judged_kernels.kernel(0), candidate=one, verdict=first)
+        Verdicts(tmp_path / "verdicts.jsonl", "bb").add(scores.key(problem, one), kernel)
+        begins.set()
+        assert mine.result() == first
+        assert scores.submit(problem, one).result() == first
+
+
+def test_the_baselines_verdict_says_whose_it_is(problem: Problem, tmp_path: Path) -> None:
+    with waiting(Noted(), tmp_path) as (scores, begins):
+        begins.set()
+        scores.submit(problem, problem.baseline).result()
+        kept = scores.verdicts.get(scores.key(problem, problem.baseline))
+        assert kept is not None
+        assert (kept.provenance.is_baseline, kept.provenance.author) == (True, "")
+
+
+def test_gpus_of_two_models_are_refused_and_the_other_one_measures_again() -> None:
+    one, other = GPU, replace(GPU, uuid="GPU-2")
+    with pytest.raises(UsageError, match="several models"):
+        Gpus([one, replace(other, name="another")], None)
+    gpus, card = Gpus([one, other], None), cards.load("relu")
+    assert gpus.workers == 8
+    second = gpus.bench_besides(one.uuid, card, Precision.FP32)
+    assert second is not None
+    assert second.device.unit == other.uuid
+    assert Gpus([one], None).bench_besides(one.uuid, card, Precision.FP32) is None
 
 
 def test_judges_end_with_a_killed_run(card: Path, tmp_path: Path) -> None:
