@@ -348,6 +348,12 @@ def read(folder: Path) -> list[JudgedKernel]:
     return kernels
 
 
+def _few(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= len(CHOICES):
+        raise argparse.ArgumentTypeError(f"{text} is not from 1 to {len(CHOICES)}, as many variants as there are")
+    return int(text)
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -355,9 +361,7 @@ def main() -> None:
     one = commands.add_parser("measure")
     one.add_argument("folder", type=Path)
     few = f"variants of each task, at most {len(CHOICES)}"
-    one.add_argument(
-        "--each", type=int, default=48, choices=range(1, len(CHOICES) + 1), metavar="N", help=f"{few} (default 48)"
-    )
+    one.add_argument("--each", type=_few, default=48, metavar="N", help=f"{few} (default 48)")
     one.add_argument("--jobs", type=int, default=12, help="kernels that are judged at once (default 12)")
     one.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS, help="default: all five")
     two = commands.add_parser("sets")

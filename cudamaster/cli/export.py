@@ -151,7 +151,8 @@ def _print(done: Exported) -> None:
         rows.append([name, str(count), *([str(apart)] if done.held_out_tasks else [])])
     out.print(table(columns, rows, right=columns[1:]))
     held_out = f"; held out: {', '.join(done.held_out_tasks)}" if done.held_out_tasks else ""
-    out.print(f"Of {len(done.tasks)} tasks{held_out}.")
+    of = "1 task" if len(done.tasks) == 1 else f"{len(done.tasks)} tasks"
+    out.print(f"Of {of}{held_out}.")
     if done.left_out:
         out.print(
             table(

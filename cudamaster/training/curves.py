@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 _CURVE, _REPORT = "curve.svg", "report.md"
 _PANEL_IN = 1.7  # inches, the height of each
 _SMOOTH = 10  # steps, of the thick line
+_SHARE = "Share right"
 _EVALUATED = ("step", "task", "held out", "samples", "right", "mean", "best", "cases")
 _CANARIES = ("step", "task", "kinds", "earned")
 # Panels: a title, and the series of steps.jsonl in it with their names.
 _PANELS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
-    ("Share right", (("right", "samples", BLUE),)),
+    (_SHARE, (("right", "samples", BLUE),)),
     ("Speedup of right samples", (("mean", "mean", BLUE), ("best", "best", ORANGE))),
     ("Loss", (("loss", "loss", BLUE),)),
     ("Divergence from the first model", (("kl", "KL", GREEN),)),
@@ -135,12 +136,15 @@ def _drawn(steps: Sequence[Mapping[str, Any]]) -> str | None:
     ]
     if not panels:
         return None
+    from matplotlib.ticker import MaxNLocator
+
     with style():
         figure: Figure = blank(_PANEL_IN * len(panels), 2 * WIDTH_IN)
         found: Any = figure.subplots(len(panels), 1, sharex=True, squeeze=False)
         for axes, (title, series) in zip(found[:, 0], panels, strict=True):
             _panel(axes, title, series, steps)
         found[-1, 0].set_xlabel("step")
+        found[-1, 0].xaxis.set_major_locator(MaxNLocator(integer=True))
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
@@ -159,5 +163,7 @@ def _panel(axes: Axes, title: str, series: Sequence[tuple[str, str, str]], steps
         axes.plot([step for step, _ in points], means, color=colour, label=name)
     axes.set_title(title, loc="left")
     axes.grid(visible=True)
+    if title == _SHARE:
+        axes.set_ylim(0, 1.05)
     if len(series) > 1:
         axes.legend(loc="upper left")
