@@ -138,10 +138,10 @@ def place_of(name: str) -> str:
     return str(folder / "model")
 
 
-def loaded(about: Model, form: Form, *, on_gpus: int, place: str | None = None) -> Policy:
+def loaded(about: Model, form: Form, *, on_gpus: int, place: str | None = None, seed: int = 0) -> Policy:
     """The model that is meant, or the one at `place`, on the CPU or on so many GPUs; with new adapters if it has any.
 
-    Raises ModelError for one that cannot be loaded.
+    Adapters begin with random numbers, which `seed` decides. Raises ModelError for one that cannot be loaded.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -167,10 +167,11 @@ def loaded(about: Model, form: Form, *, on_gpus: int, place: str | None = None) 
         model = model.to("cuda")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return Policy(model if about.lora is None else _adapted(model, about.lora), tokenizer, about, form)
+    return Policy(model if about.lora is None else _adapted(model, about.lora, seed), tokenizer, about, form)
 
 
-def _adapted(model: Any, lora: Lora) -> Any:
+def _adapted(model: Any, lora: Lora, seed: int) -> Any:
+    import torch
     from peft import LoraConfig, get_peft_model
 
     targets = list(lora.targets) or "all-linear"
@@ -178,7 +179,9 @@ def _adapted(model: Any, lora: Lora) -> Any:
         r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets, task_type="CAUSAL_LM"
     )
     try:
-        return get_peft_model(model, config)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return get_peft_model(model, config)
     except ValueError as error:
         raise UsageError(f"No adapters can be made: {one_line(error)}", "Name other lora.targets, or none.") from error
 

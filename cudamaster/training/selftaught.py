@@ -180,5 +180,6 @@ def _learn(session: Session, number: int, pairs: Sequence[Mapping[str, Any]]) ->
     session.policy.model = None  # two would need twice the memory
     # Adapters are part of the weights now, and the next round has new ones.
     gpus = len(session.turns.gpus)
-    session.policy = policy.loaded(settings.model, settings.form, on_gpus=gpus, place=str(folder / "model"))
+    at = str(folder / "model")
+    session.policy = policy.loaded(settings.model, settings.form, on_gpus=gpus, place=at, seed=settings.seed)
     return losses

@@ -180,7 +180,8 @@ def _policy(settings: Stage, folder: TrainingFolder, on_gpus: int) -> Policy:
         from cudamaster.training import selftaught
 
         place = selftaught.model_after(folder, len(folder.rows(state.STEPS)))
-    return policy.loaded(settings.model, settings.form, on_gpus=on_gpus, place=None if place is None else str(place))
+    at = None if place is None else str(place)
+    return policy.loaded(settings.model, settings.form, on_gpus=on_gpus, place=at, seed=settings.seed)
 
 
 def _reviewer(settings: Contrastive) -> Model | None:

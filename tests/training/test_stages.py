@@ -222,18 +222,41 @@ def test_rewards_move_the_model(folder: Path, contrasted: Mapping[str, Any]) -> 
     assert (canary["step"], canary["earned"]) == (2, [])
 
 
-def test_it_comes_to_write_the_fast_kernel(folder: Path, tuned: Mapping[str, Any]) -> None:
-    """From a model that writes both, by measured speed alone."""
+@pytest.fixture(scope="module")
+def able(folder: Path, tuned: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The stage sft again, after which the model writes both kernels."""
     tiny_task.export_both(folder / "set", folder / "both")
     for name, text in (("sft_both", BOTH), ("preferred", PREFERRED)):
         (folder / f"{name}.yaml").write_text(COMMON.replace("data: set", "data: both") + text, encoding="utf-8")
-    train(folder, "sft", config="sft_both", out="sft_both")
+    return train(folder, "sft", config="sft_both", out="sft_both")
+
+
+def test_it_comes_to_write_the_fast_kernel(folder: Path, able: Mapping[str, Any]) -> None:
+    """By measured speed alone."""
     train(folder, "contrastive", config="preferred", out="preferred")
     samples = rows(folder, "preferred", state.SAMPLES)
-    fast = [sum(row["text"].strip() == tiny_task.FAST.strip() for row in samples if row["step"] in steps)
-            for steps in ((1, 2), (9, 10))]  # fmt: skip
+    fast = [
+        sum(row["text"].strip() == tiny_task.FAST.strip() for row in samples if row["step"] in steps)
+        for steps in ((1, 2), (9, 10))
+    ]
     assert fast[0] <= 12
     assert fast[1] >= 15, "of 16"
+
+
+def test_adapters_learn_go_on_and_are_merged(folder: Path, able: Mapping[str, Any]) -> None:
+    load_file = pytest.importorskip("safetensors.torch").load_file
+
+    model = "model={name: sft_both, context: 900, device: cpu, lora: {r: 4, alpha: 8}}"
+    adapted = ("--set", model, "--set", "every={checkpoint: 1}", "--set", "optimization={learning_rate: 0.01}")
+    for run, steps in (("adapted", 3), ("adapted_parts", 2), ("adapted_parts", 3)):
+        train(folder, "contrastive", *adapted, "--set", f"budget.steps={steps}", config="preferred", out=run)
+    runs = ("sft_both", "adapted", "adapted_parts")
+    before, whole, parts = (load_file(folder / run / "model" / "model.safetensors") for run in runs)
+    assert before.keys() == whole.keys() == parts.keys(), "nothing of an adapter is left"
+    moved = {name: float((whole[name] - before[name]).abs().max()) for name in before}
+    assert max(moved.values()) > 1e-3
+    assert all(float((parts[name] - whole[name]).abs().max()) < 1e-6 for name in whole)
+    assert told(rows(folder, "adapted", state.SAMPLES)) == told(rows(folder, "adapted_parts", state.SAMPLES))
 
 
 def test_a_run_that_a_canary_stopped_does_not_go_on(folder: Path, contrasted: Mapping[str, Any]) -> None:
