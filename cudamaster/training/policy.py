@@ -179,7 +179,8 @@ def _adapted(model: Any, lora: Lora, seed: int) -> Any:
         r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets, task_type="CAUSAL_LM"
     )
     try:
-        with torch.random.fork_rng():
+        # All GPUs by number: without, PyTorch warns where there are several.
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
             torch.manual_seed(seed)
             return get_peft_model(model, config)
     except ValueError as error:
