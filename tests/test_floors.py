@@ -123,6 +123,53 @@ def test_the_sum_is_shown() -> None:
     assert "write" not in of_task("dot_product").explain()
 
 
+def test_what_is_gathered_stands_beside_the_floor() -> None:
+    """By hand: 20 * 262144 entries, each of which takes a row of 4096 floats; it makes no call impossible."""
+    least = of_task("spmm_csr")
+    assert least.gather is not None
+    assert least.gather.amount == card_nnz() * 4096 * 4
+    assert least.gather.per_s == LIMITS.shared_bytes_per_s == 128 * 100 * 2e9
+    assert least.gather.us > least.hardware_us == max(term.us for term in least.terms.values())
+    assert not least.impossible(least.hardware_us)
+    assert least.beside() == (
+        "Not in the floor: gathers 88 GB through shared memory (128 bytes a cycle and SM) at 25.6 TB/s: 3.44 ms"
+    )
+    assert "gathers" not in least.explain()
+    half = of_task("spmm_csr", Precision.BF16).gather
+    assert half is not None
+    assert 2 * half.amount == least.gather.amount
+    assert of_task("relu").gather is None
+    assert not of_task("relu").beside()
+
+
+def card_nnz() -> int:
+    """Entries of the heaviest timed case of spmm_csr."""
+    return 262144 * 2048 // 100
+
+
+def test_the_floor_is_explained_with_what_is_gathered() -> None:
+    """For the heaviest case that was timed, where the card names a gather; nothing elsewhere."""
+    card = cards.load("spmm_csr")
+    timing = Timing(baseline_us=(9.0,), candidate_us=(9.0,))
+    cases = [
+        CaseVerdict(case.label, True, case.weight, Status.CORRECT, timing=timing) for case in card.cases if case.sweep
+    ]
+    verdict = Verdict("c0ffee", "cuda", False, Status.CORRECT, "right", score=1.0, cases=tuple(cases[:2]))
+    said = floors.explained(verdict, card, Precision.FP32, LIMITS)
+    assert re.fullmatch(
+        r"rows=4096,K=4096: reads .* the floor is 12\.8 µs\. Not in the floor: gathers 1\.37 GB .*: 53\.7 µs\.", said
+    ), said
+    assert not floors.explained(dataclasses.replace(verdict, cases=()), card, Precision.FP32, LIMITS)
+    assert not floors.explained(verdict, cards.load("relu"), Precision.FP32, LIMITS)
+
+
+def test_a_long_time_is_in_milliseconds() -> None:
+    assert floors.duration(62.34) == "62.3 µs"
+    assert floors.duration(999.4) == "999 µs"
+    assert floors.duration(999.6) == "1 ms"
+    assert floors.duration(3374.0) == "3.37 ms"
+
+
 def test_what_is_impossible() -> None:
     """Well below the hardware's own time; limits are measured and so good to a few percent. NaN is no time."""
     least = Floor({"read": Term("reads", 4e8, 4e12, "B")})

@@ -15,7 +15,10 @@ from cudamaster.tasks.held_out import LARGE, SMALL, draw, in_words
 from cudamaster.workbench.evaluation import Workbench
 
 # What the summaries of the cards call legal, beyond sizes of at least 1.
-MAY_BE_ZERO = {"nnz", "max_nnz_per_row", "mean", "padding", "empty_rows", "empty_columns", "holes_percent", "order"}
+MAY_BE_ZERO = {
+    "nnz", "max_nnz_per_row", "mean", "padding", "empty_rows", "empty_columns", "heavy_rows", "heavy_columns", "heavy",
+    "holes_percent", "order",
+}  # fmt: skip
 ROWS_OF_COO_AND_CSR: Callable[[Mapping[str, Number]], bool] = lambda s: s["empty_rows"] == 1 or s["nnz"] >= s["rows"]  # noqa: E731
 LEGAL: dict[str, Callable[[Mapping[str, Number]], bool]] = {
     "batch_norm": lambda s: s["epsilon"] > 0 and s["low"] < s["high"],

@@ -125,7 +125,7 @@ def _card(record: RunRecord, verdict: Verdict) -> TaskCard:
         ) from error
     baseline = record.candidate(run.baseline)
     changed = {
-        "its card": card.hash != run.card_hash or run.precision not in card.precisions,
+        "its card": not card.times_as(run.card_hash) or run.precision not in card.precisions,
         "its baseline": baseline is None or baseline.code != baseline_region(card, run.precision),
         "its reference": verdict.build.get(REFERENCE, "") not in ("", task_files.reference_hash(card)),
     }

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.core.values import Verdict
+    from cudamaster.core.values import Precision, Verdict
+    from cudamaster.devices.protocol import Device
     from cudamaster.judging.paper_protocol import PaperScore
+    from cudamaster.tasks.cards import TaskCard
 
 
 @click.command()
@@ -117,6 +119,8 @@ def evaluate(
         print_json(verdict if paper is None else {**to_json(verdict), **_paper_fields(paper)})
     else:
         _show(out, verdict, timed=not check_only)
+        if verdict.correct and (more := _of_floor(chosen, verdict, card, one)):
+            out.print(more)
         if protocol == "paper":
             what = f"{name}: by the paper's protocol"
             with out.status(what), progress_of_cases(what):
@@ -177,6 +181,14 @@ def _show(out: Console, verdict: Verdict, *, timed: bool) -> None:
     if timed and verdict.emulated:
         only = verdict.modelled is not None and verdict.score is None
         out.print(only_a_gpu() if only else about_times(verdict.modelled))
+
+
+def _of_floor(device: Device, verdict: Verdict, card: TaskCard, precision: Precision) -> str:
+    """The floor of the heaviest case and what a call gathers beside it, where the card says so and a GPU was timed."""
+    from cudamaster.workbench import floors
+
+    limits = floors.limits(device) if any(case.floor_us for case in verdict.cases) else None
+    return "" if limits is None else floors.explained(verdict, card, precision, limits)
 
 
 def show_paper(out: Console, paper: PaperScore) -> None:

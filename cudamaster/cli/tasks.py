@@ -183,6 +183,25 @@ def _size(count: int) -> str:
     return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
 
 
+def _of_gather(card: TaskCard, precision: Precision) -> str:
+    """What the gathered bytes are, and how long they take on the GPU that is modelled; empty without them."""
+    from cudamaster.modelling import gpu
+    from cudamaster.workbench import floors
+
+    if card.floor.gathered is None:
+        return ""
+    heaviest = max((case for case in card.cases if case.sweep), key=lambda case: case.weight)
+    modelled = gpu.load()
+    sms, clock_mhz = modelled.figures.sms, modelled.figures.clock_mhz
+    gather = floors.gather(card, heaviest, precision, floors.SHARED_BYTES_PER_CLOCK * sms * clock_mhz * 1e6)
+    assert gather is not None
+    return (
+        " Gathered: what a call takes on the chip from places that an input names, if it takes it anew each time. That "
+        f"is no part of the floor, and may take longer. An {modelled.name} ({sms:.0f} SMs, {clock_mhz:.0f} MHz) at "
+        f"{heaviest.label.replace(',', ', ')} {gather.explain()}."
+    )
+
+
 def _show(card: TaskCard, as_json: bool) -> None:
     """Prints a card for whoever writes a kernel: what it computes, what to declare, and which sizes count."""
     from cudamaster.tasks import finding, truth
@@ -223,13 +242,16 @@ def _show(card: TaskCard, as_json: bool) -> None:
             rows.append([*(f"{case.values[name]:.12g}" for name in swept), _number(case.weight),
                          _size(floor["bytes_read"]), _size(floor["bytes_written"]),
                          _number(floor["operations"])])  # fmt: skip
+            if (gathered := card.gathered_bytes(case, shown)) is not None:
+                rows[-1].append(_size(gathered))
     # Long names break after an underscore, so that the numbers below them need not.
     in_fp32 = " in fp32; in bf16, elements of __nv_bfloat16 take half" if has_both else ""
     columns = [*(name.replace("_", "_\n") for name in swept), "weight T", "read", "written", "oper."]
+    columns += ["gathered"] if card.floor.gathered is not None else []
     out.print(table(columns, rows, right=columns))
     out.print(
         "The timed cases. Weight T: what a size counts in P. Read and written: the least that a call has to"
-        f"{in_fp32}. Operations: the fewest known.\n"
+        f"{in_fp32}. Operations: the fewest known.{_of_gather(card, shown)}\n"
     )
     verify = [case.label.replace(",", ", ") for case in card.cases if not case.sweep]
     out.print(f"Verification cases ({len(verify)}): {'; '.join(verify)}\n")

@@ -27,6 +27,7 @@ from cudamaster.core.values import Precision
 from cudamaster.report.data import Report, TaskResult
 from cudamaster.report.numbers import by_task, typical
 from cudamaster.report.one_suite import suite_in
+from cudamaster.tasks import cards
 
 _Key = tuple[str, str]  # a suite, and a task with its precision
 
@@ -188,7 +189,7 @@ def _step(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> Step:
         interval = _of_ratio(one, other)
         change = _change(ratio, interval, _margin(run, run_after))
         detail = (
-            "" if run.card_hash == run_after.card_hash else "another task card",
+            "" if cards.same_measure(run.task, run.card_hash, run_after.card_hash) else "another task card",
             _said(one, other),
         )
         why = "; ".join(part for part in detail if part)

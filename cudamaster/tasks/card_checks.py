@@ -84,9 +84,10 @@ def _check_written(card: TaskCard, misfits: Misfits) -> None:
     known = dict.fromkeys(card.sizes, "c")
     with misfits.at("weight"):
         to_c(card.weight, known)
-    for field in ("bytes_read", "bytes_written", "operations"):
-        with misfits.at("floor", field):
-            to_c(getattr(card.floor, field), {**known, "element_bytes": "c"})
+    for field in ("bytes_read", "bytes_written", "operations", "gathered"):
+        if (text := getattr(card.floor, field)) is not None:
+            with misfits.at("floor", field):
+                to_c(text, {**known, "element_bytes": "c"})
     for position, (name, default) in enumerate(card.sizes.items()):
         if default is not None:
             with misfits.at("sizes", name):
@@ -150,6 +151,9 @@ def check_case(card: TaskCard, case: Case) -> None:
         with misfits.at("floor"):
             if negative := [key for key, amount in card.floor_of(case, precision).items() if amount < 0]:
                 raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
+        with misfits.at("floor", "gathered"):
+            if (card.gathered_bytes(case, precision) or 0) < 0:
+                raise ValueError(f"gathered of the floor: negative in case {case.label}")
     misfits.end()
 
 
@@ -175,9 +179,11 @@ def _filled_by(card: TaskCard, generator: str) -> tuple[str, ...]:
     known, (name, arguments) = generators(), call(generator)
     if name not in known:
         raise ExpressionError(name, f"is no input generator; there are {', '.join(sorted(known))}", name, known)
-    buffers, numbers = known[name]
-    if len(arguments) != buffers + numbers:
-        raise ValueError(f"{generator!r} has {len(arguments)} arguments, {name} takes {buffers + numbers}")
+    buffers, numbers, optional = known[name]
+    most = buffers + numbers + optional
+    if not buffers + numbers <= len(arguments) <= most:
+        due = f"{buffers + numbers} to {most}" if optional else f"{most}"
+        raise ValueError(f"{generator!r} has {len(arguments)} arguments, {name} takes {due}")
     parameters = {p.name: p for p in card.parameters if p.is_read}
     for position, argument in enumerate(arguments[:buffers]):
         if argument not in parameters:
@@ -190,11 +196,19 @@ def _filled_by(card: TaskCard, generator: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1)
-def generators() -> Mapping[str, tuple[int, int]]:
-    """Input generators that a card can name, as inputs.h declares them: how many buffers and numbers each takes."""
+def generators() -> Mapping[str, tuple[int, int, int]]:
+    """Input generators that a card can name, as inputs.h declares them.
+
+    Of each: how many buffers and numbers it takes, and how many numbers behind them that a card may leave out.
+    """
     text = (resources.bench() / "include" / "mskb" / "inputs.h").read_text(encoding="utf-8")
-    found = re.findall(r"^void (\w+)\(Inputs& inputs((?:,\s*(?:int|double) \w+)*)\);", text, re.MULTILINE)
-    return {name: (len(re.findall(r"\bint ", rest)), len(re.findall(r"\bdouble ", rest))) for name, rest in found}
+    one = r"(?:int|double) \w+(?: = \d+)?"
+    found = re.findall(rf"^void (\w+)\(Inputs& inputs((?:,\s*{one})*)\);", text, re.MULTILINE)
+    known = {}
+    for name, rest in found:
+        optional = rest.count(" = ")
+        known[name] = (len(re.findall(r"\bint ", rest)), len(re.findall(r"\bdouble ", rest)) - optional, optional)
+    return known
 
 
 def _number_of_cases(block: Mapping[str, list[Number] | Number]) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from cudamaster.core import resources
-from cudamaster.core.errors import CardError, one_line
+from cudamaster.core.errors import CardError, CudaMasterError, one_line
 from cudamaster.core.expressions import Number, evaluate
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, content_hash, wrapper_name
 from cudamaster.tasks import card_checks, truth
@@ -40,12 +40,15 @@ class Floor(Strict):
     """Least bytes and operations of a case, as expressions over its sizes and `element_bytes`.
 
     `products`: the operations are multiply-adds of a matrix product, which tensor cores do for bf16 and fp16 operands.
+    `gathered` is no part of the floor and explains times above it: bytes that a call takes from caches or shared
+    memory, at places that an input names, if it takes them anew each time.
     """
 
     bytes_read: str
     bytes_written: str
     operations: str
     products: bool = False
+    gathered: str | None = None
 
 
 class Case(Strict):
@@ -87,6 +90,8 @@ class TaskCard(Strict):
     `wrapper` (`own_wrapper` here, as `wrapper()` is the name of any card's) is the name of the baseline's host
     function, to which no precision is added; without one it follows from the task's name. `baseline_by: pytorch` is for
     a task whose baseline is no kernel but a module that eager PyTorch runs, `pytorch/<task>.py` (docs/kernelbench.md).
+    `timed_as` has the hashes of earlier forms of the card that time the same: P by them is the same measure, and what
+    was added since is only checked.
     """
 
     id: int = Field(ge=1)
@@ -111,6 +116,7 @@ class TaskCard(Strict):
     family: Family | None = None
     own_wrapper: Name | None = Field(default=None, alias="wrapper")
     baseline_by: Literal["kernel", "pytorch"] = "kernel"
+    timed_as: tuple[str, ...] = ()
     _folder: Path = PrivateAttr(default_factory=resources.bench)
     _file: Path | None = PrivateAttr(default=None)
 
@@ -193,7 +199,14 @@ class TaskCard(Strict):
     def floor_of(self, case: Case, precision: Precision) -> Mapping[str, int]:
         """Least bytes read, bytes written and operations of a case."""
         names = {**case.values, "element_bytes": T_BYTES[precision]}
-        return {key: int(evaluate(text, names)) for key, text in self.floor.model_dump(exclude={"products"}).items()}
+        texts = self.floor.model_dump(exclude={"products", "gathered"})
+        return {key: int(evaluate(text, names)) for key, text in texts.items()}
+
+    def gathered_bytes(self, case: Case, precision: Precision) -> int | None:
+        """Bytes that a call gathers on the chip, where the card says so."""
+        if self.floor.gathered is None:
+            return None
+        return int(evaluate(self.floor.gathered, {**case.values, "element_bytes": T_BYTES[precision]}))
 
     def among(self, precisions: Sequence[Precision]) -> tuple[Precision, ...]:
         """Those of the precisions that the task exists in; without one of them, all that it exists in."""
@@ -298,9 +311,15 @@ class TaskCard(Strict):
         """Content hash of the card. Fields that came later count if they differ from before, as records keep hashes."""
         return content_hash(self.model_dump_json(exclude=self._unused))
 
+    def times_as(self, other: str | None) -> bool:
+        """Whether P by the card with this hash is the same measure as by this one."""
+        return other == self.hash or other in self.timed_as
+
     @property
     def _unused(self) -> dict[str, Any]:
-        """Fields that cards did not have at first, as far as they have their defaults here."""
+        """What does not count in the hash: what judges nothing, and fields that cards did not have at first, as far as
+        they have their defaults here.
+        """
         fields = {"precisions": BENCHMARK_PRECISIONS, "headers": (), "family": None, "own_wrapper": None,
                   "truth": "c", "baseline_by": "kernel"}  # fmt: skip
         found: dict[str, Any] = {name: True for name, default in fields.items() if getattr(self, name) == default}
@@ -312,7 +331,7 @@ class TaskCard(Strict):
             }
             for index, p in enumerate(self.parameters)
         }
-        return {**found, "parameters": of_parameters}
+        return {**found, "parameters": of_parameters, "floor": {"gathered"}, "timed_as": True}
 
     def describe(self, precision: Precision) -> str:
         """The task in words, for prompts: what it computes, interface, sizes, how errors are judged."""
@@ -360,3 +379,14 @@ def load(name: str) -> TaskCard:
     from cudamaster.tasks import finding
 
     return finding.load(name)
+
+
+def same_measure(task: str, first: str | None, second: str | None) -> bool:
+    """Whether P by the cards with two hashes is one measure: it is one card, or both time what today's card does."""
+    if first == second:
+        return True
+    try:
+        card = load(task)
+    except CudaMasterError:
+        return False
+    return card.times_as(first) and card.times_as(second)

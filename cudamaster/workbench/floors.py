@@ -36,6 +36,8 @@ _TENSOR_PER_CLOCK_OTHERS = 8192
 # A product of fp32 precision takes three half-precision products on tensor cores (Ootomo and Yokota, 2022); no way with
 # fewer is known.
 _HALF_PRODUCTS = 3
+# Shared memory and L1 have 32 banks of 4 bytes in each multiprocessor, on every architecture so far.
+SHARED_BYTES_PER_CLOCK = 128
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Count = Annotated[int, Field(gt=0)]
@@ -83,6 +85,11 @@ class GpuLimits:
             return self.tensor_per_s
         per_clock = _TENSOR_PER_CLOCK.get(self.compute_capability, _TENSOR_PER_CLOCK_OTHERS)
         return max(self.tensor_per_s, per_clock * self.multiprocessors * self.sm_clock_max_mhz * 1e6)
+
+    @property
+    def shared_bytes_per_s(self) -> float:
+        """What the shared memories of all multiprocessors together deliver at the highest clock."""
+        return SHARED_BYTES_PER_CLOCK * self.multiprocessors * self.sm_clock_max_mhz * 1e6
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -149,15 +156,21 @@ class Term:
         """The sum in words, e.g. "reads 268 MB at 4.31 TB/s: 62.3 µs"."""
         if self.unit == "B":
             which = f" {self.by}" if self.by else ""
-            return f"{self.what} {_scaled(self.amount)}B{which} at {_scaled(self.per_s)}B/s: {self.us:.3g} µs"
-        return f"{self.what} {self.amount:.3g} operations at {_scaled(self.per_s)}FLOP/s ({self.by}): {self.us:.3g} µs"
+            return f"{self.what} {_scaled(self.amount)}B{which} at {_scaled(self.per_s)}B/s: {duration(self.us)}"
+        rate = f"{_scaled(self.per_s)}FLOP/s ({self.by})"
+        return f"{self.what} {self.amount:.3g} operations at {rate}: {duration(self.us)}"
 
 
 @dataclass(frozen=True)
 class Floor:
-    """Least time of one call of a case. `terms`: read, write, memory (both together) and operations."""
+    """Least time of one call of a case. `terms`: read, write, memory (both together) and operations.
+
+    `gather` bounds nothing and is no part of the floor: a kernel may keep in registers what it takes more than once.
+    Where it is longer than the floor, it is what holds most kernels back.
+    """
 
     terms: Mapping[str, Term]
+    gather: Term | None = None
 
     @property
     def hardware_us(self) -> float:
@@ -175,7 +188,11 @@ class Floor:
     def explain(self) -> str:
         """The sum in words: every term that is not zero, and the largest, which is the floor."""
         sums = [term.explain() for term in self.terms.values() if term.amount]
-        return "; ".join([*sums, f"the floor is {self.hardware_us:.3g} µs"])
+        return "; ".join([*sums, f"the floor is {duration(self.hardware_us)}"])
+
+    def beside(self) -> str:
+        """What is no part of the floor, in words; empty where the card names nothing."""
+        return "" if self.gather is None else f"Not in the floor: {self.gather.explain()}"
 
 
 def floor(card: TaskCard, case: Case, precision: Precision, limits: GpuLimits) -> Floor:
@@ -194,8 +211,27 @@ def floor(card: TaskCard, case: Case, precision: Precision, limits: GpuLimits) -
             "write": Term("writes", written, limits.write_bytes_per_s, "B", "beyond L2"),
             "memory": Term("moves", read + written, fastest, "B"),
             "operations": Term("does", least["operations"], operations_per_s, "operations", unit),
-        }
+        },
+        gather(card, case, precision, limits.shared_bytes_per_s),
     )
+
+
+def gather(card: TaskCard, case: Case, precision: Precision, shared_bytes_per_s: float) -> Term | None:
+    """What a case gathers on the chip, through shared memory or L1; None where its card names nothing."""
+    amount = card.gathered_bytes(case, precision)
+    by = f"through shared memory ({SHARED_BYTES_PER_CLOCK} bytes a cycle and SM)"
+    return None if amount is None else Term("gathers", amount, shared_bytes_per_s, "B", by)
+
+
+def explained(verdict: Verdict, card: TaskCard, precision: Precision, limits: GpuLimits) -> str:
+    """The floor of the heaviest case that was timed and what is beside it, for a card that names what it gathers."""
+    timed = {case.label for case in verdict.cases if case.timing is not None}
+    cases = [case for case in card.cases if case.sweep and case.label in timed]
+    if card.floor.gathered is None or not cases:
+        return ""
+    heaviest = max(cases, key=lambda case: case.weight)
+    least = floor(card, heaviest, precision, limits)
+    return f"{heaviest.label}: {least.explain()}. {least.beside()}."
 
 
 def least_empty_us(cases: Sequence[CaseVerdict]) -> float | None:
@@ -347,6 +383,11 @@ def _first_line(error: Exception) -> str:
         first = error.errors()[0]
         return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}"
     return str(error).partition("\n")[0]
+
+
+def duration(us: float) -> str:
+    """A time with three digits: "62.3 µs", "3.37 ms"."""
+    return f"{us:.3g} µs" if us < 999.5 else f"{us / 1e3:.3g} ms"
 
 
 def _scaled(number: float) -> str:

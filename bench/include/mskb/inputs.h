@@ -40,17 +40,19 @@ void sequence(Inputs& inputs, int buffer, double order);
 void attention_mask(Inputs& inputs, int buffer, double seq_length, double percent);
 
 // Structure of a CSR matrix: entries spread over the rows at random, every row at least one unless `empty_rows`;
-// columns at random, so a row may repeat a column and is in no order. CSC with the roles exchanged.
+// columns at random, so a row may repeat a column and is in no order. Where it is not 0, so many `heavy_rows` hold half
+// of the entries, or as many as the other rows can spare, and half of the entries lie in so many `heavy_cols`. CSC with
+// the roles exchanged.
 void csr(Inputs& inputs, int row_offsets, int col_indices, double rows, double cols, double nnz,
-         double empty_rows);
+         double empty_rows, double heavy_rows = 0, double heavy_cols = 0);
 
 // The same in coordinates, the entries in no order.
 void coo(Inputs& inputs, int row_indices, int col_indices, double rows, double cols, double nnz,
-         double empty_rows);
+         double empty_rows, double heavy_rows = 0);
 
 // An ELL matrix, rows x max_nnz_per_row, values uniform in [-1, 1), padding -1 in both arrays. The longest row has
 // exactly max_nnz_per_row entries.
 void ell(Inputs& inputs, int col_ids, int values, double rows, double cols, double max_nnz_per_row,
-         double nnz, double empty_rows);
+         double nnz, double empty_rows, double heavy_rows = 0);
 
 } // namespace mskb
