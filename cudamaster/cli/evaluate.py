@@ -27,6 +27,8 @@ from cudamaster.cli.output import (
 from cudamaster.library.kernel_file import read_kernel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
     from rich.text import Text
 
@@ -49,6 +51,14 @@ if TYPE_CHECKING:
 @click.option(
     "--calls", type=click.IntRange(1, options.MOST_CALLS), help="Timed calls per case; the device's protocol otherwise."
 )
+@click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    metavar="SIZES",
+    help="Sizes to time in place of the task's own, such as rows=65536,K=512; give it several times. P is over them "
+    "alone, and no measure of the benchmark.",
+)
 @click.option("--check-only", is_flag=True, help="Run only the verification cases, and time nothing.")
 @click.option(
     "--protocol",
@@ -66,6 +76,7 @@ def evaluate(
     device: str,
     command: str | None,
     calls: int | None,
+    cases: tuple[str, ...],
     check_only: bool,
     protocol: str,
     seed: int | None,
@@ -80,6 +91,8 @@ def evaluate(
     from cudamaster.outside import client
 
     if client.of_environment() is not None:
+        if cases:
+            client.must_be_outside("A choice of sizes")
         _submit(task, file, precision, device, command, calls, seed, check_only, protocol, as_json=as_json)
     from cudamaster.devices import smi
 
@@ -93,6 +106,10 @@ def evaluate(
     from cudamaster.tasks.harness import must_be_kernel
 
     card = load_task(task)
+    if cases:
+        if check_only:
+            raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --case.")
+        card = _timed_at(card, cases)
     one = options.precision_of(card, precision)
     code = read_kernel(file, card, one)
     if protocol == "paper":
@@ -130,6 +147,21 @@ def evaluate(
                 out.print(f"The {chosen.name} device measures no times of its own, under any protocol.")
     right = verdict.correct and (paper is None or paper.correct)
     click.get_current_context().exit(0 if right else 1)
+
+
+def _timed_at(card: TaskCard, cases: Sequence[str]) -> TaskCard:
+    """The card with other timed sizes. Raises UsageError."""
+    from cudamaster.core.errors import UsageError
+    from cudamaster.making import wishes
+
+    given = [(text, wishes.case("--case", text)) for text in cases]
+    for text, sizes in given:
+        try:
+            card.timed_at([sizes])
+        except ValueError as error:
+            names = ", ".join(name for name in card.sizes if name not in card.fixed)
+            raise UsageError(f"--case {text}: {error}.", f"Sizes of {card.name} are {names}.") from error
+    return card.timed_at([sizes for _, sizes in given])
 
 
 def _submit(

@@ -158,6 +158,20 @@ class TaskCard(Strict):
                          for name, value in given.items())  # fmt: skip
         return Case(values=values, sweep=sweep, label=label, weight=float(evaluate(self.weight, values)))
 
+    def timed_at(self, blocks: Sequence[Mapping[str, Number]]) -> TaskCard:
+        """The same task, timed at these sizes in place of the card's. Raises ValueError for what is no case of it.
+
+        It is another card by its hash, so nothing takes its P for the task's.
+        """
+        for given in blocks:
+            if fixed := [name for name in given if name in self.fixed]:
+                raise ValueError(f"{', '.join(fixed)} cannot be chosen: it is always {self.sizes[fixed[0]]}")
+            self.check_case(self.case(given, sweep=True))
+        fields = self.model_dump(by_alias=True, exclude={"timed_as"})
+        card = TaskCard.model_validate({**fields, "sweep": blocks})
+        card._folder, card._file = self._folder, self._file
+        return card
+
     def values_of(self, given: Mapping[str, Number]) -> dict[str, Number]:
         """Every size of a case. Raises as `case`."""
         if unknown := [name for name in given if name not in self.sizes]:

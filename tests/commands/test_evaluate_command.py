@@ -86,3 +86,50 @@ def test_a_refused_kernel_is_told_once(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout.count("the region is empty") == 1
     assert "proven" not in done.stdout
+
+
+def test_sizes_of_ones_own_are_timed_in_place_of_the_tasks(tmp_path: Path) -> None:
+    """All that the card checks is checked, too; sizes that are no case of it are named."""
+    kernel = tmp_path / "baseline.cu"
+    kernel.write_text(baseline_region(cards.load("spmv_csr"), Precision.FP32))
+    words = ("evaluate", "spmv_csr", str(kernel), "--device", "cpu")
+    done = run(*words, "--case", "rows=300,heavy_rows=3", "--case", "rows=2**6", "--json")
+    assert done.returncode == 0, done.stderr
+    verdict = json.loads(done.stdout)
+    assert [case["label"] for case in verdict["cases"] if case["sweep"]] == ["rows=300,heavy_rows=3", "rows=64"]
+    of_card = [case.label for case in cards.load("spmv_csr").cases if not case.sweep]
+    assert [case["label"] for case in verdict["cases"]][: len(of_card)] == of_card
+    for case, named in {
+        "rows=300,heavy=3": "sets ['heavy']",
+        "nnz=3": "lacks the size 'rows'",
+        "cols=9,rows=9": "cols cannot be chosen: it is always 2048",
+        "rows=0": "the weight of case rows=0 is 0",
+        "rows": "--case",
+    }.items():
+        wrong = run(*words, "--case", case)
+        assert wrong.returncode == 2
+        assert named in wrong.stderr, wrong.stderr
+    none = run(*words, "--case", "rows=300", "--check-only")
+    assert none.returncode == 2
+    assert "Leave out --check-only or --case." in none.stderr
+
+
+def test_a_matrix_that_cannot_be_drawn_is_named(tmp_path: Path) -> None:
+    """Fewer entries than rows, where no row may be empty: the card's expressions cannot say that."""
+    kernel = tmp_path / "baseline.cu"
+    kernel.write_text(baseline_region(cards.load("spmv_csr"), Precision.FP32))
+    done = run("evaluate", "spmv_csr", str(kernel), "--device", "cpu", "--case", "rows=300,nnz=3")
+    assert done.returncode not in (0, 1, 2)
+    assert "a sparse matrix has fewer entries than rows, and none may be empty" in done.stderr, done.stderr
+
+
+def test_other_sizes_make_another_card() -> None:
+    """So nothing takes P over them for the task's."""
+    card = cards.load("spmm_csr")
+    other = card.timed_at([{"rows": 65536, "K": 4096, "heavy_rows": 3}])
+    assert [case.label for case in other.cases if case.sweep] == ["rows=65536,K=4096,heavy_rows=3"]
+    assert [case for case in other.cases if not case.sweep] == [case for case in card.cases if not case.sweep]
+    assert other.hash != card.hash
+    assert not other.times_as(card.hash)
+    assert not other.timed_as
+    assert (other.folder, other.path, other.source) == (card.folder, card.path, card.source)

@@ -43,6 +43,17 @@ def test_tasks_for_people_and_programs() -> None:
     assert json.loads(CliRunner().invoke(main, ["tasks", "spmv_csr", "--json"]).stdout)["weight"] == "nnz"
 
 
+def test_what_a_task_gathers_is_beside_its_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 * 262144 entries take a row of 4096 floats each; 132 SMs at 1965 MHz deliver 128 bytes a cycle."""
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = " ".join(CliRunner().invoke(main, ["tasks", "spmm_csr"]).stdout.split())
+    assert "written oper. gathered" in shown
+    assert "22 G 74 MiB 4 GiB 44 G 81.9 GiB" in shown
+    assert "An NVIDIA H200 (132 SMs, 1965 MHz) at rows=262144, K=4096 gathers 88 GB through shared memory" in shown
+    assert "(128 bytes a cycle and SM) at 33.2 TB/s: 2.65 ms." in shown
+    assert "athered" not in CliRunner().invoke(main, ["tasks", "spmv_csr"]).stdout
+
+
 def test_sizes_of_a_card_are_exact() -> None:
     """A size of seven digits is not rounded to six: it is what a kernel has to work for."""
     assert " 1048576 " in CliRunner().invoke(main, ["tasks", "dot_product"]).stdout

@@ -170,3 +170,11 @@ def test_a_run_from_before_does_not_hold_what_hides_a_case(tmp_path: Path) -> No
         for result in (only(path), only(kept_of(path, tmp_path / f"kept{counts}", form=1))):
             assert result.correct
             assert (result.improved, result.score is not None) == (counts, counts)
+
+
+def test_a_card_that_only_checks_less_is_told_and_p_stays() -> None:
+    """The kept runs of a sparse task are by an earlier form of its card."""
+    kept = Path(__file__).parent.parent.parent / "results" / "h200" / "spmv_csr_bf16"
+    (remark,) = (remark for remark in only(kept).remarks if "card" in remark)
+    assert remark == "fewer checks: by an earlier form of the task card, which times the same and checks fewer cases"
+    assert only(kept).score is not None

@@ -15,6 +15,8 @@ inline std::vector<int> row_lengths(Rng& rng, long long rows, long long nnz, boo
                                     long long longest) {
     if (longest * (empty_rows && rows > 1 ? rows - 1 : rows) < nnz)
         harness_failure("the rows of a sparse matrix have no room for its entries");
+    if (!empty_rows && nnz < rows)
+        harness_failure("a sparse matrix has fewer entries than rows, and none may be empty");
     std::vector<int> lengths(rows, empty_rows ? 0 : 1);
     for (long long k = empty_rows ? 0 : rows; k < nnz;) {
         int& length = lengths[rng.below(rows)];
