@@ -156,7 +156,9 @@ def test_cards_that_are_timed_as_before_differ_from_then_in_checks_alone() -> No
     for name in SPARSE:
         card = cards.load(name)
         fields = yaml.safe_load((card.folder / card.path).read_text())
-        assert next(fields["sizes"].pop(size) for size in list(fields["sizes"]) if size in HEAVY) == 0
+        assert fields["sizes"]["heavy_rows"] == 0
+        for size in HEAVY & set(fields["sizes"]):
+            del fields["sizes"][size]
         for field in ("verify", "held_out"):
             fields[field] = [block for block in fields[field] if not set(block) & HEAVY]
         fields["inputs"] = [re.sub(r"(, heavy_\w+)+\)", ")", text) for text in fields["inputs"]]

@@ -74,7 +74,7 @@ def test_the_harness_of_one_file_judges_by_itself(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stderr
     assert lines[-1]["event"] == "end"
-    assert sum(line["event"] == "check" and line["ok"] for line in lines) == 3 * 11
+    assert sum(line["event"] == "check" and line["ok"] for line in lines) == 3 * 15
     for senseless in ("--calls abc", "--calls -1", "--calls 1e99", "--calls 99999999999999999999", "--seed 1x",
                       "--call-limit nan", "--cases some", "--pairs 0", "--calls"):  # fmt: skip
         done = subprocess.run([linked.object, *senseless.split()], capture_output=True, text=True, check=False)
