@@ -26,6 +26,12 @@ class Memory {
     void hold(size_t bytes) {
         release();
         VENDOR_CHECK(cudaMalloc(&memory_, bytes > 0 ? bytes : 1));
+        bytes_ = bytes;
+    }
+    // At least so many; what was there stays if it is enough.
+    void room(size_t bytes) {
+        if (memory_ == nullptr || bytes > bytes_)
+            hold(bytes);
     }
     void release() {
         VENDOR_CHECK(cudaFree(memory_));
@@ -36,6 +42,7 @@ class Memory {
 
   private:
     void* memory_ = nullptr;
+    size_t bytes_ = 0;
 };
 
 } // namespace vendor
