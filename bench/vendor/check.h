@@ -19,6 +19,22 @@ inline void check(cudaError_t status, const char* call) {
         fail(call, cudaGetErrorName(status));
 }
 
+constexpr unsigned int kThreads = 256;
+
+template <class T> struct Same {
+    using Type = T;
+};
+
+// A kernel of a header, in blocks of kThreads that are enough for `threads`: the CPU device reads
+// <<<...>>> in a file, not in headers.
+template <class... Parameters>
+void launch(void (*kernel)(Parameters...), size_t threads, typename Same<Parameters>::Type... arguments) {
+    void* given[] = {&arguments...};
+    size_t blocks = threads > 0 ? (threads - 1) / kThreads + 1 : 1;
+    VENDOR_CHECK(
+        cudaLaunchKernel(kernel, dim3(static_cast<unsigned int>(blocks)), dim3(kThreads), given, 0, nullptr));
+}
+
 // Device memory of a case: made before its first call. The end of the process frees it.
 class Memory {
   public:

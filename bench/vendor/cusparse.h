@@ -185,10 +185,7 @@ template <class T, class Kind> class Plan {
     cusparseStatus_t operator()() const {
         cusparseStatus_t status = Kind::multiply(handle_, operation_, A_, X_, Y_, algorithm_, buffer_.get());
         if (wide_ != nullptr && status == CUSPARSE_STATUS_SUCCESS) {
-            constexpr unsigned int kThreads = 256;
-            size_t pairs = (outputs_ + 1) / 2;
-            round_kernel<<<static_cast<unsigned int>((pairs - 1) / kThreads + 1), kThreads>>>(wide_, result_,
-                                                                                              outputs_);
+            launch(round_kernel<T>, (outputs_ + 1) / 2, wide_, result_, outputs_);
         }
         return status;
     }
@@ -263,8 +260,7 @@ template <class T> class Sample {
             memory->hold(bytes);
             VENDOR_CHECK(cudaMemset(memory->get(), 0, bytes));
         }
-        expect_kernel<<<kBlocks, kThreads>>>(entries, X, picked_, sums.as<double>(), scales.as<double>());
-        VENDOR_CHECK(cudaGetLastError());
+        launch(expect_kernel<T>, kMostThreads, entries, X, picked_, sums.as<double>(), scales.as<double>());
         sums_.resize(count), scales_.resize(count), got_.resize(count);
         VENDOR_CHECK(cudaMemcpy(sums_.data(), sums.get(), bytes, cudaMemcpyDeviceToHost));
         VENDOR_CHECK(cudaMemcpy(scales_.data(), scales.get(), bytes, cudaMemcpyDeviceToHost));
@@ -279,8 +275,7 @@ template <class T> class Sample {
     bool right(const T* Y) {
         constexpr double kBound = 0x1p-19; // of the sum of the absolute terms
         constexpr mskb::Kind kKind = sizeof(T) == 2 ? mskb::Kind::kBf16 : mskb::Kind::kFloat;
-        pick_kernel<<<kBlocks, kThreads>>>(Y, picked_, device_.as<float>());
-        VENDOR_CHECK(cudaGetLastError());
+        launch(pick_kernel<T>, kMostThreads, Y, picked_, device_.as<float>());
         VENDOR_CHECK(
             cudaMemcpy(got_.data(), device_.get(), got_.size() * sizeof(float), cudaMemcpyDeviceToHost));
         for (size_t i = 0; i < got_.size(); ++i)
@@ -291,7 +286,7 @@ template <class T> class Sample {
 
   private:
     static constexpr long long kMostRows = 1 << 15, kFewestColumns = 8, kEnough = 1 << 18;
-    static constexpr unsigned int kBlocks = 256, kThreads = 256;
+    static constexpr size_t kMostThreads = kThreads * 256;
 
     Picked picked_{};
     std::vector<double> sums_, scales_;

@@ -8,12 +8,6 @@
 
 namespace vendor {
 
-constexpr unsigned int kCopyThreads = 256;
-
-inline unsigned int copy_blocks(long long count) {
-    return static_cast<unsigned int>((count - 1) / kCopyThreads + 1);
-}
-
 static __global__ void number_kernel(int* numbers, long long count, int step) {
     long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x;
     if (i < count)
@@ -39,16 +33,14 @@ template <class T> class SortedCoo {
         values_.room(shape.nnz * sizeof(T));
         VENDOR_CHECK(cudaMemcpy(rows_.get(), row_indices, bytes, cudaMemcpyDeviceToDevice));
         VENDOR_CHECK(cudaMemcpy(cols_.get(), col_indices, bytes, cudaMemcpyDeviceToDevice));
-        number_kernel<<<copy_blocks(shape.nnz), kCopyThreads>>>(order_.as<int>(), shape.nnz, 1);
+        launch(number_kernel, shape.nnz, order_.as<int>(), shape.nnz, 1);
         int m = static_cast<int>(shape.rows), n = static_cast<int>(shape.described());
         int nnz = static_cast<int>(shape.nnz);
         VENDOR_CHECK(cusparseXcoosort_bufferSizeExt(handle, m, n, nnz, rows(), cols(), &buffer));
         buffer_.room(buffer);
         VENDOR_CHECK(cusparseXcoosortByRow(handle, m, n, nnz, rows_.as<int>(), cols_.as<int>(),
                                            order_.as<int>(), buffer_.get()));
-        permute_kernel<<<copy_blocks(nnz), kCopyThreads>>>(values, order_.as<int>(), values_.as<T>(),
-                                                           shape.nnz);
-        VENDOR_CHECK(cudaGetLastError());
+        launch(permute_kernel<T>, nnz, values, order_.as<int>(), values_.as<T>(), shape.nnz);
     }
     const int* rows() const { return rows_.as<int>(); }
     const int* cols() const { return cols_.as<int>(); }
@@ -82,8 +74,7 @@ class EvenOffsets {
   public:
     const int* make(int rows, int slots) {
         memory_.room((rows + 1) * sizeof(int));
-        number_kernel<<<copy_blocks(rows + 1), kCopyThreads>>>(memory_.as<int>(), rows + 1, slots);
-        VENDOR_CHECK(cudaGetLastError());
+        launch(number_kernel, rows + 1, memory_.as<int>(), rows + 1, slots);
         return memory_.as<int>();
     }
 
@@ -125,7 +116,7 @@ template <class T> class SlicedCopy {
 
     void make(int rows, int slots, const int* col_ids, const T* values) {
         lengths_.room(rows * sizeof(int));
-        lengths_kernel<<<copy_blocks(rows), kCopyThreads>>>(col_ids, slots, lengths_.as<int>(), rows);
+        launch(lengths_kernel, rows, col_ids, slots, lengths_.as<int>(), rows);
         std::vector<int> lengths(rows);
         VENDOR_CHECK(cudaMemcpy(lengths.data(), lengths_.get(), rows * sizeof(int), cudaMemcpyDeviceToHost));
         std::vector<int> offsets{0};
@@ -143,10 +134,8 @@ template <class T> class SlicedCopy {
         VENDOR_CHECK(
             cudaMemcpy(offsets_.get(), offsets.data(), offsets.size() * sizeof(int), cudaMemcpyHostToDevice));
         cols_.room(stored_ * sizeof(int)), values_.room(stored_ * sizeof(T));
-        move_kernel<<<copy_blocks(static_cast<long long>(offsets.size()) * height_), kCopyThreads>>>(
-            col_ids, values, slots, lengths_.as<int>(), rows, offsets_.as<int>(), height_, cols_.as<int>(),
-            values_.as<T>());
-        VENDOR_CHECK(cudaGetLastError());
+        launch(move_kernel<T>, static_cast<long long>(offsets.size()) * height_, col_ids, values, slots,
+               lengths_.as<int>(), rows, offsets_.as<int>(), height_, cols_.as<int>(), values_.as<T>());
     }
 
     int height() const { return height_; }
