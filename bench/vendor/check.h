@@ -53,6 +53,11 @@ class Memory {
         VENDOR_CHECK(cudaFree(memory_));
         memory_ = nullptr;
     }
+    // For destructors, which run when something else has failed too.
+    void drop() {
+        cudaFree(memory_);
+        memory_ = nullptr;
+    }
     void* get() const { return memory_; }
     template <class T> T* as() const { return static_cast<T*>(memory_); }
 

@@ -34,7 +34,7 @@ struct Factors {
     }
     ~Factors() {
         for (Memory* memory : {&A, &B, &C})
-            memory->release();
+            memory->drop();
     }
     Factors(const Factors&) = delete;
     Factors& operator=(const Factors&) = delete;

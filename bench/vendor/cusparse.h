@@ -132,12 +132,14 @@ using Form = std::function<void(cusparseSpMatDescr_t*)>;
 
 // A form and the algorithms for it.
 template <class Kind> struct Offer {
+    const char* name;
     Form form;
     cusparseOperation_t operation;
     std::vector<typename Kind::Algorithm> algorithms;
 };
 
 template <class Kind> struct Way {
+    const char* name;
     Form form;
     cusparseOperation_t operation;
     typename Kind::Algorithm algorithm;
@@ -163,7 +165,7 @@ template <class T, class Kind> class Plan {
     Plan& operator=(const Plan&) = delete;
     ~Plan() {
         forget();
-        buffer_.release();
+        buffer_.drop();
     }
 
     // `wide` is memory for results in fp32, where the way asks for it. Throws what cuSPARSE says.
@@ -267,7 +269,7 @@ template <class T> class Sample {
         sums.release(), scales.release();
         device_.hold(count * sizeof(float));
     }
-    ~Sample() { device_.release(); }
+    ~Sample() { device_.drop(); }
     Sample(const Sample&) = delete;
     Sample& operator=(const Sample&) = delete;
 
@@ -327,6 +329,10 @@ template <class T, class Kind> class Sparse {
             check(plan_(), Kind::kCall);
     }
 
+    // A line for each way that was tried: the form, cuSPARSE's number of the algorithm, the type of its results, and what
+    // came of it.
+    const std::vector<std::string>& told() const { return told_; }
+
   private:
     static constexpr size_t kNone = ~size_t{0};
 
@@ -336,7 +342,7 @@ template <class T, class Kind> class Sparse {
             for (const Offer<Kind>& offer : offers)
                 for (typename Kind::Algorithm algorithm : offer.algorithms)
                     if (!wide || sizeof(T) == 2)
-                        ways.push_back({offer.form, offer.operation, algorithm, wide});
+                        ways.push_back({offer.name, offer.form, offer.operation, algorithm, wide});
         return ways;
     }
 
@@ -362,7 +368,10 @@ template <class T, class Kind> class Sparse {
         std::vector<Plan<T, Kind>> plans(ways.size());
         std::vector<size_t> right, working;
         std::string refusal;
-        for (size_t i = 0; i < ways.size(); ++i)
+        told_.clear();
+        for (size_t i = 0; i < ways.size(); ++i) {
+            told_.push_back(std::string(ways[i].name) + ", algorithm " + std::to_string(ways[i].algorithm) +
+                            (ways[i].wide ? ", results in fp32: " : ": "));
             try {
                 plans[i].make(handle(), ways[i], shape_, X, Y.as<T>(), wide_.as<float>());
                 VENDOR_CHECK(cudaMemset(Y.get(), 0xff, bytes)); // no number
@@ -371,11 +380,14 @@ template <class T, class Kind> class Sparse {
                 working.push_back(i);
                 if (!wrong_[i])
                     right.push_back(i);
+                told_[i] += wrong_[i] ? "wrong" : "right";
             } catch (const std::exception& error) {
                 cudaGetLastError();
+                told_[i] += error.what();
                 if (refusal.empty())
                     refusal = error.what();
             }
+        }
         if (working.empty())
             throw std::runtime_error(refusal);
         if (right.empty())
@@ -385,6 +397,7 @@ template <class T, class Kind> class Sparse {
         Y.release();
         if (right.empty())
             fail(Kind::kCall, "no algorithm that works twice");
+        told_[right.front()] += ", taken";
         if (!ways[right.front()].wide)
             wide_.release();
         return right.front();
@@ -395,6 +408,7 @@ template <class T, class Kind> class Sparse {
     T* result_ = nullptr;
     size_t chosen_ = kNone;
     std::vector<bool> wrong_; // ways, in any case so far
+    std::vector<std::string> told_;
     Plan<T, Kind> plan_;
     Memory longer_, wide_;
 };

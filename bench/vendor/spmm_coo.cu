@@ -28,7 +28,8 @@ extern "C" void spmm_coo_bind(int, int, int, const float* values, const int* row
     const int *rows = sorted.rows(), *cols = sorted.cols();
     product.bind(
         shape,
-        {{vendor::coo(shape, rows, cols, sorted.values()),
+        {{"COO",
+          vendor::coo(shape, rows, cols, sorted.values()),
           vendor::kPlain,
           {CUSPARSE_SPMM_COO_ALG1, CUSPARSE_SPMM_COO_ALG2, CUSPARSE_SPMM_COO_ALG3, CUSPARSE_SPMM_COO_ALG4}}},
         {shape.nnz, nullptr, rows, cols, sorted.values()}, X, Y);

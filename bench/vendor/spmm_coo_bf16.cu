@@ -30,7 +30,8 @@ extern "C" void spmm_coo_bf16_bind(int, int, int, const __nv_bfloat16* values, c
     const int *rows = sorted.rows(), *cols = sorted.cols();
     product.bind(
         shape,
-        {{vendor::coo(shape, rows, cols, sorted.values()),
+        {{"COO",
+          vendor::coo(shape, rows, cols, sorted.values()),
           vendor::kPlain,
           {CUSPARSE_SPMM_COO_ALG1, CUSPARSE_SPMM_COO_ALG2, CUSPARSE_SPMM_COO_ALG3, CUSPARSE_SPMM_COO_ALG4}}},
         {shape.nnz, nullptr, rows, cols, sorted.values()}, X, Y);

@@ -26,9 +26,9 @@ extern "C" void spmm_csc_bind(int, int, int, const float* values, const int* row
                               const int* col_offsets, const float* X, float* Y) {
     const int* offsets = longer.make(shape, col_offsets);
     product.bind(shape,
-                 {{vendor::csc(shape, offsets, row_indices, values), vendor::kPlain, kAlgorithms},
-                  {vendor::transposed(shape, offsets, row_indices, values), CUSPARSE_OPERATION_TRANSPOSE,
-                   kAlgorithms}},
+                 {{"CSC", vendor::csc(shape, offsets, row_indices, values), vendor::kPlain, kAlgorithms},
+                  {"CSR transposed", vendor::transposed(shape, offsets, row_indices, values),
+                   CUSPARSE_OPERATION_TRANSPOSE, kAlgorithms}},
                  {shape.cols, col_offsets, row_indices, nullptr, values}, X, Y);
 }
 

@@ -28,9 +28,9 @@ extern "C" void spmm_csc_bf16_bind(int, int, int, const __nv_bfloat16* values, c
                                    const int* col_offsets, const __nv_bfloat16* X, __nv_bfloat16* Y) {
     const int* offsets = longer.make(shape, col_offsets);
     product.bind(shape,
-                 {{vendor::csc(shape, offsets, row_indices, values), vendor::kPlain, kAlgorithms},
-                  {vendor::transposed(shape, offsets, row_indices, values), CUSPARSE_OPERATION_TRANSPOSE,
-                   kAlgorithms}},
+                 {{"CSC", vendor::csc(shape, offsets, row_indices, values), vendor::kPlain, kAlgorithms},
+                  {"CSR transposed", vendor::transposed(shape, offsets, row_indices, values),
+                   CUSPARSE_OPERATION_TRANSPOSE, kAlgorithms}},
                  {shape.cols, col_offsets, row_indices, nullptr, values}, X, Y);
 }
 

@@ -23,7 +23,8 @@ extern "C" void spmm_csr_bf16_prepare(long long rows, long long cols, long long 
 extern "C" void spmm_csr_bf16_bind(int, int, const __nv_bfloat16* values, const int* col_indices,
                                    const int* row_offsets, const __nv_bfloat16* X, __nv_bfloat16* Y) {
     product.bind(shape,
-                 {{vendor::csr(shape, row_offsets, col_indices, values),
+                 {{"CSR",
+                   vendor::csr(shape, row_offsets, col_indices, values),
                    vendor::kPlain,
                    {CUSPARSE_SPMM_CSR_ALG1, CUSPARSE_SPMM_CSR_ALG2, CUSPARSE_SPMM_CSR_ALG3}}},
                  {shape.rows, row_offsets, nullptr, col_indices, values}, X, Y);

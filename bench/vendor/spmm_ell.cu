@@ -27,10 +27,12 @@ extern "C" void spmm_ell_bind(int rows, int max_nnz_per_row, int, const float* v
     shape.nnz = compressed.entries(), shape.stored = static_cast<long long>(rows) * max_nnz_per_row;
     const int *offsets = compressed.offsets(), *cols = compressed.cols();
     product.bind(shape,
-                 {{vendor::blocked_ell(shape, max_nnz_per_row, col_ids, values),
+                 {{"blocked ELL",
+                   vendor::blocked_ell(shape, max_nnz_per_row, col_ids, values),
                    vendor::kPlain,
                    {CUSPARSE_SPMM_BLOCKED_ELL_ALG1}},
-                  {vendor::csr(shape, offsets, cols, compressed.values()),
+                  {"CSR",
+                   vendor::csr(shape, offsets, cols, compressed.values()),
                    vendor::kPlain,
                    {CUSPARSE_SPMM_CSR_ALG1, CUSPARSE_SPMM_CSR_ALG2, CUSPARSE_SPMM_CSR_ALG3}}},
                  {rows, offsets, nullptr, cols, compressed.values()}, X, Y);

@@ -27,7 +27,8 @@ extern "C" void spmv_coo_bind(int, int, const float* values, const int* row_indi
     sorted.make(product.handle(), shape, row_indices, col_indices, values);
     const int *rows = sorted.rows(), *cols = sorted.cols();
     product.bind(shape,
-                 {{vendor::coo(shape, rows, cols, sorted.values()),
+                 {{"COO",
+                   vendor::coo(shape, rows, cols, sorted.values()),
                    vendor::kPlain,
                    {CUSPARSE_SPMV_COO_ALG1, CUSPARSE_SPMV_COO_ALG2}}},
                  {shape.nnz, nullptr, rows, cols, sorted.values()}, x, y);

@@ -29,7 +29,8 @@ extern "C" void spmv_coo_bf16_bind(int, int, const __nv_bfloat16* values, const 
     sorted.make(product.handle(), shape, row_indices, col_indices, values);
     const int *rows = sorted.rows(), *cols = sorted.cols();
     product.bind(shape,
-                 {{vendor::coo(shape, rows, cols, sorted.values()),
+                 {{"COO",
+                   vendor::coo(shape, rows, cols, sorted.values()),
                    vendor::kPlain,
                    {CUSPARSE_SPMV_COO_ALG1, CUSPARSE_SPMV_COO_ALG2}}},
                  {shape.nnz, nullptr, rows, cols, sorted.values()}, x, y);

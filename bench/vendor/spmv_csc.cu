@@ -25,9 +25,9 @@ extern "C" void spmv_csc_bind(int, int, const float* values, const int* row_indi
                               const float* x, float* y) {
     const int* offsets = longer.make(shape, col_offsets);
     product.bind(shape,
-                 {{vendor::csc(shape, offsets, row_indices, values), vendor::kPlain, kAlgorithms},
-                  {vendor::transposed(shape, offsets, row_indices, values), CUSPARSE_OPERATION_TRANSPOSE,
-                   kAlgorithms}},
+                 {{"CSC", vendor::csc(shape, offsets, row_indices, values), vendor::kPlain, kAlgorithms},
+                  {"CSR transposed", vendor::transposed(shape, offsets, row_indices, values),
+                   CUSPARSE_OPERATION_TRANSPOSE, kAlgorithms}},
                  {shape.cols, col_offsets, row_indices, nullptr, values}, x, y);
 }
 

@@ -27,9 +27,9 @@ extern "C" void spmv_csc_bf16_bind(int, int, const __nv_bfloat16* values, const 
                                    const int* col_offsets, const __nv_bfloat16* x, __nv_bfloat16* y) {
     const int* offsets = longer.make(shape, col_offsets);
     product.bind(shape,
-                 {{vendor::csc(shape, offsets, row_indices, values), vendor::kPlain, kAlgorithms},
-                  {vendor::transposed(shape, offsets, row_indices, values), CUSPARSE_OPERATION_TRANSPOSE,
-                   kAlgorithms}},
+                 {{"CSC", vendor::csc(shape, offsets, row_indices, values), vendor::kPlain, kAlgorithms},
+                  {"CSR transposed", vendor::transposed(shape, offsets, row_indices, values),
+                   CUSPARSE_OPERATION_TRANSPOSE, kAlgorithms}},
                  {shape.cols, col_offsets, row_indices, nullptr, values}, x, y);
 }
 

@@ -21,7 +21,8 @@ extern "C" void spmv_csr_prepare(long long rows, long long cols, long long nnz) 
 extern "C" void spmv_csr_bind(int, const float* values, const int* col_indices, const int* row_offsets,
                               const float* x, float* y) {
     product.bind(shape,
-                 {{vendor::csr(shape, row_offsets, col_indices, values),
+                 {{"CSR",
+                   vendor::csr(shape, row_offsets, col_indices, values),
                    vendor::kPlain,
                    {CUSPARSE_SPMV_ALG_DEFAULT, CUSPARSE_SPMV_CSR_ALG1, CUSPARSE_SPMV_CSR_ALG2}}},
                  {shape.rows, row_offsets, nullptr, col_indices, values}, x, y);

@@ -24,7 +24,8 @@ extern "C" void spmv_csr_bf16_prepare(long long rows, long long cols, long long 
 extern "C" void spmv_csr_bf16_bind(int, const __nv_bfloat16* values, const int* col_indices,
                                    const int* row_offsets, const __nv_bfloat16* x, __nv_bfloat16* y) {
     product.bind(shape,
-                 {{vendor::csr(shape, row_offsets, col_indices, values),
+                 {{"CSR",
+                   vendor::csr(shape, row_offsets, col_indices, values),
                    vendor::kPlain,
                    {CUSPARSE_SPMV_ALG_DEFAULT, CUSPARSE_SPMV_CSR_ALG1, CUSPARSE_SPMV_CSR_ALG2}}},
                  {shape.rows, row_offsets, nullptr, col_indices, values}, x, y);

@@ -33,14 +33,17 @@ extern "C" void spmv_ell_bf16_bind(int rows, int max_nnz_per_row, const __nv_bfl
     shape.nnz = compressed.entries(), shape.stored = std::max(slots, sliced.stored());
     const int *offsets = compressed.offsets(), *cols = compressed.cols();
     product.bind(shape,
-                 {{vendor::sliced_ell(shape, 1, slots, even.make(rows, max_nnz_per_row), col_ids, values),
+                 {{"slices of 1 row",
+                   vendor::sliced_ell(shape, 1, slots, even.make(rows, max_nnz_per_row), col_ids, values),
                    vendor::kPlain,
                    {CUSPARSE_SPMV_SELL_ALG1}},
-                  {vendor::sliced_ell(shape, sliced.height(), sliced.stored(), sliced.offsets(),
+                  {"slices of 32 rows",
+                   vendor::sliced_ell(shape, sliced.height(), sliced.stored(), sliced.offsets(),
                                       sliced.cols(), sliced.values()),
                    vendor::kPlain,
                    {CUSPARSE_SPMV_SELL_ALG1}},
-                  {vendor::csr(shape, offsets, cols, compressed.values()),
+                  {"CSR",
+                   vendor::csr(shape, offsets, cols, compressed.values()),
                    vendor::kPlain,
                    {CUSPARSE_SPMV_CSR_ALG1, CUSPARSE_SPMV_CSR_ALG2}}},
                  {rows, offsets, nullptr, cols, compressed.values()}, x, y);

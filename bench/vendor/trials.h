@@ -17,7 +17,7 @@ class ColdClock {
     }
     ~ColdClock() {
         cudaEventDestroy(begin_), cudaEventDestroy(end_);
-        scratch_.release();
+        scratch_.drop();
     }
     ColdClock(const ColdClock&) = delete;
     ColdClock& operator=(const ColdClock&) = delete;
