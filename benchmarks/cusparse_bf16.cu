@@ -262,8 +262,10 @@ std::vector<std::vector<float>> results(const Way& way, const Types& types, cons
     CHECK(cusparseSpMM_bufferSize(handle, operation, plain, &one, A, B, &zero, C, CUDA_R_32F, way.algorithm,
                                   &bytes));
     Array buffer(bytes);
-    CHECK(cusparseSpMM_preprocess(handle, operation, plain, &one, A, B, &zero, C, CUDA_R_32F, way.algorithm,
-                                  buffer.get()));
+    cusparseStatus_t looked = cusparseSpMM_preprocess(handle, operation, plain, &one, A, B, &zero, C,
+                                                      CUDA_R_32F, way.algorithm, buffer.get());
+    if (looked != CUSPARSE_STATUS_NOT_SUPPORTED) // it is optional
+        check(looked, "cusparseSpMM_preprocess(");
     std::vector<std::vector<float>> all;
     for (int call = 0; call < calls; ++call) {
         CHECK(cudaMemset(Y.get(), 0xff, count * 4)); // no number

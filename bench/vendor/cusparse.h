@@ -29,6 +29,12 @@ inline void check(cusparseStatus_t status, const char* call) {
         fail(call, cusparseGetErrorName(status));
 }
 
+// To look at the pattern is optional, and an algorithm may have no use for it.
+inline void optional(cusparseStatus_t status, const char* call) {
+    if (status != CUSPARSE_STATUS_NOT_SUPPORTED)
+        check(status, call);
+}
+
 // Of the stream that the harness uses too, the legacy default one. Scalars (alpha, beta) come from the host.
 class Cusparse {
   public:
@@ -87,8 +93,9 @@ struct Spmv {
     }
     static void look(cusparseHandle_t handle, cusparseOperation_t operation, cusparseSpMatDescr_t A, Dense x,
                      Dense y, Algorithm algorithm, void* buffer) {
-        VENDOR_CHECK(cusparseSpMV_preprocess(handle, operation, &kOne, A, x, &kZero, y, CUDA_R_32F, algorithm,
-                                             buffer));
+        optional(
+            cusparseSpMV_preprocess(handle, operation, &kOne, A, x, &kZero, y, CUDA_R_32F, algorithm, buffer),
+            "cusparseSpMV_preprocess(");
     }
     static cusparseStatus_t multiply(cusparseHandle_t handle, cusparseOperation_t operation,
                                      cusparseSpMatDescr_t A, Dense x, Dense y, Algorithm algorithm,
@@ -117,8 +124,9 @@ struct Spmm {
     }
     static void look(cusparseHandle_t handle, cusparseOperation_t operation, cusparseSpMatDescr_t A, Dense X,
                      Dense Y, Algorithm algorithm, void* buffer) {
-        VENDOR_CHECK(cusparseSpMM_preprocess(handle, operation, kPlain, &kOne, A, X, &kZero, Y, CUDA_R_32F,
-                                             algorithm, buffer));
+        optional(cusparseSpMM_preprocess(handle, operation, kPlain, &kOne, A, X, &kZero, Y, CUDA_R_32F,
+                                         algorithm, buffer),
+                 "cusparseSpMM_preprocess(");
     }
     static cusparseStatus_t multiply(cusparseHandle_t handle, cusparseOperation_t operation,
                                      cusparseSpMatDescr_t A, Dense X, Dense Y, Algorithm algorithm,

@@ -443,6 +443,12 @@ cusparseStatus_t sparse_product(cusparseOperation_t opA, const void* alpha, cons
     return CUSPARSE_STATUS_SUCCESS;
 }
 
+// Where there is nothing to look at, that is no reason to refuse the product.
+cusparseStatus_t look_at(const SparseMatrix& A, const void* buffer) {
+    A.seen = buffer;
+    return A.form == SparseForm::kCoo ? CUSPARSE_STATUS_NOT_SUPPORTED : CUSPARSE_STATUS_SUCCESS;
+}
+
 DenseMatrix column(const DenseVector& vector) {
     return {vector.size, 1, 1, vector.values, vector.type, CUSPARSE_ORDER_ROW};
 }
@@ -577,8 +583,7 @@ cusparseStatus_t cusparseSpMV_preprocess(cusparseHandle_t, cusparseOperation_t, 
                                          cusparseConstSpMatDescr_t A, cusparseConstDnVecDescr_t, const void*,
                                          cusparseDnVecDescr_t, cudaDataType, cusparseSpMVAlg_t,
                                          void* buffer) {
-    A->seen = buffer;
-    return CUSPARSE_STATUS_SUCCESS;
+    return look_at(*A, buffer);
 }
 cusparseStatus_t cusparseSpMV(cusparseHandle_t, cusparseOperation_t op, const void* alpha,
                               cusparseConstSpMatDescr_t A, cusparseConstDnVecDescr_t x, const void* beta,
@@ -598,8 +603,7 @@ cusparseStatus_t cusparseSpMM_preprocess(cusparseHandle_t, cusparseOperation_t, 
                                          const void*, cusparseConstSpMatDescr_t A, cusparseConstDnMatDescr_t,
                                          const void*, cusparseDnMatDescr_t, cudaDataType, cusparseSpMMAlg_t,
                                          void* buffer) {
-    A->seen = buffer;
-    return CUSPARSE_STATUS_SUCCESS;
+    return look_at(*A, buffer);
 }
 cusparseStatus_t cusparseSpMM(cusparseHandle_t, cusparseOperation_t opA, cusparseOperation_t opB,
                               const void* alpha, cusparseConstSpMatDescr_t A, cusparseConstDnMatDescr_t B,
