@@ -16,8 +16,8 @@
 // n=3 ...   rows of n entries, 1 first, 2^-10 second, -1 last, 0 between: which part of the results is 2^-10. A sum that is
 //           rounded to bf16 once 1 and 2^-10 are in it, and before -1 is, loses it
 // lost at   rows of 512 entries, 1, 2^-10 and -1 at q, q + 1, q + 2, 0 elsewhere: the q at which all results lost 2^-10, and
-//           in brackets at how many q only some did. Sums that are rounded after every g entries lose it at the last two q
-//           of every g
+//           in brackets at how many q only some did. A running sum that is rounded after every g entries loses it at g - 2,
+//           2 g - 2 and so on, and sums of g entries that are rounded each lose it at g - 1, 2 g - 1 and so on too
 // equal     a random matrix, 20 calls: how many are bit for bit what the first one was
 // nearest   of it: which part of the results is the exact sum rounded once to the nearest
 // outside   of it: which part is off by more than 4 ulps of fp32 of the sum of absolute terms and two ulps of the result;

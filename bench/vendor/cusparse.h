@@ -383,6 +383,8 @@ template <class T, class Kind> class Sparse {
             try {
                 plans[i].make(handle(), ways[i], shape_, X, Y.as<T>(), wide_.as<float>());
                 VENDOR_CHECK(cudaMemset(Y.get(), 0xff, bytes)); // no number
+                if (ways[i].wide)
+                    VENDOR_CHECK(cudaMemset(wide_.get(), 0xff, sizeof(float) * shape_.outputs()));
                 check(plans[i](), Kind::kCall);
                 wrong_[i] = !sample.right(Y.as<T>()) || wrong_[i];
                 working.push_back(i);
