@@ -18,7 +18,7 @@ from small_cards import small_card
 from cudamaster.cli import main
 from cudamaster.core import resources
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, Status, Verdict
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.report.best import best_kernels
@@ -38,11 +38,18 @@ LIBRARIES = {
     "matrix_mul": ["cuBLAS", "cuBLASLt"],
     "matrix_vector_mul": ["cuBLAS"],
     "matrix_power": ["cuBLAS"],
-    "spmv_csr": ["cuSPARSE"],
-    "spmm_csr": ["cuSPARSE"],
+    **{f"{product}_{form}": ["cuSPARSE"] for form in ("coo", "csc", "csr", "ell") for product in ("spmv", "spmm")},
     "fft": ["cuFFT"],
     "sorting": ["CUB"],
     "prefix_sum": ["CUB"],
+}
+SPARSE = [task for task, found in LIBRARIES.items() if "cuSPARSE" in found]
+# The forms of a matrix between which a file for cuSPARSE chooses, by their names in the stand-in.
+FORMS = {
+    "spmv_csc": ["kCsc", "kTransposedCsr"],
+    "spmm_csc": ["kCsc", "kTransposedCsr"],
+    "spmv_ell": ["kSlicesOfOne", "kSlices", "kCsr"],
+    "spmm_ell": ["kBlockedEll", "kCsr"],
 }
 STAND_INS = Path(__file__).parent / "vendor_stand_ins"
 RESULTS = Path(__file__).parent.parent / "results" / "h200"
@@ -74,10 +81,11 @@ def types(text: str, name: str) -> list[str]:
 
 @FILES
 def test_a_file_has_the_interface_of_its_card(file: comparison.VendorFile) -> None:
-    """The baseline's wrapper, and what makes ready for a shape. The head says what a call is and leaves out."""
+    """The baseline's wrapper, what makes ready for a shape and a call. The head says what a call is and leaves out."""
     wrapper = file.card.wrapper(file.precision)
     declared = "\n".join(vendor_declarations(file.card, file.precision))
-    for name in (wrapper, f"{wrapper}_prepare"):
+    binds = [f"{wrapper}_bind"] if file.library == "cuSPARSE" else []
+    for name in (wrapper, f"{wrapper}_prepare", *binds):
         assert types(file.text, name) == types(declared, name)
     assert all(f"\n{word} " in file.head for word in ("Call", "Includes", "Without"))
 
@@ -91,16 +99,63 @@ def test_a_file_asks_its_library_for_the_task(file: comparison.VendorFile, monke
 
     On inputs of one seed: powers on the way are bf16, and one element of a high power may be off by more than allowed.
     """
+    verdict = verdict_by_stand_in(file, monkeypatch)
+    assert verdict.status is Status.CORRECT, (verdict.detail, verdict.log)
+    assert len(verdict.cases) > sum(not case.sweep for case in file.card.cases)  # and those that were drawn
+
+
+def verdict_by_stand_in(file: comparison.VendorFile, monkeypatch: pytest.MonkeyPatch, before: str = "") -> Verdict:
+    """What a file makes of its library's stand-in; `before` stands in front of that."""
     monkeypatch.setenv("CPATH", str(STAND_INS / "include"))
     bench = Workbench(file.card, file.precision, PlainCpuDevice(), seed=20261124)
     # The device refuses a text that names a library's header. The one of bench/vendor/ brings it too.
     text = re.sub(
         r"#include <cu(?:blas_v2|blasLt|sparse|fft)\.h>\n", "", (STAND_INS / "libraries.cu").read_text() + file.text
     )
-    worker = bench.vendor_worker(text, comparison.headers(), [], [])
-    verdict = bench.evaluate_vendor(worker, file.id, check_only=True)
+    worker = bench.vendor_worker(before + text, comparison.headers(), [], [])
+    return bench.evaluate_vendor(worker, file.id, check_only=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", BENCHMARK_PRECISIONS)
+@pytest.mark.parametrize(("task", "form"), [(task, form) for task, forms in FORMS.items() for form in forms])
+def test_each_form_of_a_sparse_matrix_is_the_matrix(
+    task: str, form: str, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where cuSPARSE refuses all others, which are left out of the choice."""
+    (file,) = comparison.files([cards.load(task)], [precision])
+    verdict = verdict_by_stand_in(file, monkeypatch, f"#define TAKES (form == SparseForm::{form})\n")
     assert verdict.status is Status.CORRECT, (verdict.detail, verdict.log)
-    assert len(verdict.cases) > sum(not case.sweep for case in file.card.cases)  # and those that were drawn
+
+
+@pytest.mark.slow
+def test_what_cusparse_says_is_told_where_it_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    (file,) = comparison.files([cards.load("spmv_csc")], [Precision.FP32])
+    verdict = verdict_by_stand_in(file, monkeypatch, "#define TAKES false\n")
+    assert verdict.status is Status.FAULT
+    assert "cusparseSpMV said CUSPARSE_STATUS_NOT_SUPPORTED" in verdict.detail + verdict.log
+
+
+# By the algorithms that a file offers, the first of which rounds on the way, and by what the library takes.
+ROUNDING = {
+    "another": ("CUSPARSE_SPMM_COO_ALG1, CUSPARSE_SPMM_COO_ALG2", "narrow", Status.CORRECT),
+    "results in fp32": ("CUSPARSE_SPMM_COO_ALG1", "true", Status.CORRECT),
+    "nothing": ("CUSPARSE_SPMM_COO_ALG1", "narrow", Status.WRONG),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("right", ROUNDING)
+def test_an_algorithm_that_rounds_on_the_way_is_taken_only_where_nothing_is_right(
+    right: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the fastest of the stand-in. Where it is taken, the check lists it as wrong."""
+    offered, takes, status = ROUNDING[right]
+    (file,) = comparison.files([cards.load("spmm_coo")], [Precision.BF16])
+    text, changed = re.subn(r"\{CUSPARSE_SPMM_COO_ALG1,[^}]*", f"{{{offered}", file.text)
+    assert changed == 1
+    verdict = verdict_by_stand_in(replace(file, text=text), monkeypatch, f"#define TAKES {takes}\n")
+    assert verdict.status is status, (verdict.detail, verdict.log)
 
 
 LOOP = """// Dot product, by a loop.
@@ -132,6 +187,14 @@ extern "C" void dot_product(float* out, const float* X, const float* Y, int N) {
     store_kernel<<<1, 1>>>(partial.as<double>(), out);
 }
 """
+# What a file may define too.
+BIND = """extern "C" void dot_product_bind(float* out, const float* X, const float* Y, int N) {
+    usleep(20000);
+    bound = X;
+}
+
+"""
+_CALL = 'extern "C" void dot_product('
 # By what is wrong: what of LOOP is replaced, and what the report says.
 BAD = {
     "a result is wrong": ("*out = static_cast<float>(*partial)", "*out = 1.5f * *partial", "wrong", "elements wrong"),
@@ -139,6 +202,7 @@ BAD = {
     "it cannot make ready": ("partial.hold(", 'vendor::fail("makePlan(N)", "NO"), (', "fault", "makePlan said NO"),
     "other parameters": ("const float* X, const float* Y, int N) {\n    if", "const float* X, int N) {\n    if",
                          "compile_error", "dot_product-vendor.cu"),
+    "other parameters before": (_CALL, BIND.replace("int", "long") + _CALL, "compile_error", "dot_product-vendor.cu"),
     "the process ends": ("ready = N;", "ready = N; if (N > 100) std::_Exit(3);", "fault", "exit code 3"),
 }  # fmt: skip
 
@@ -161,6 +225,29 @@ def test_a_library_is_made_ready_for_each_case_before_its_first_call(tmp_path: P
     kept = comparison.read(save)
     assert kept.emulated
     assert [record.vendor and record.vendor.status for record in kept.records] == [Status.CORRECT]
+
+
+@pytest.mark.slow
+def test_a_file_sees_what_each_call_gets_before_its_time(tmp_path: Path) -> None:
+    """The loop refuses a call whose arguments it was not shown, and what takes long there is not in its times."""
+    text = LOOP.replace("#include", "#include <unistd.h>\n#include", 1)
+    for old, new in (
+        ("long long ready", "const float* bound = nullptr;\nlong long ready"),
+        (_CALL, BIND + _CALL),
+        ("if (ready != N)", "if (ready != N || bound != X)"),
+        ("    store_kernel<<<", "    bound = nullptr;\n    store_kernel<<<"),
+    ):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    card, device = small_card("dot_product"), PlainCpuDevice()
+    bench = Workbench(card, Precision.FP32, device, modelled=False)
+    (file,) = comparison.files([card], [Precision.FP32], folder_with(text, tmp_path))
+    record = comparison.measure(comparison.prepare(file, bench, device), bench)
+    assert record.vendor is not None
+    assert record.vendor.status is Status.CORRECT, record.vendor.log
+    (case,) = record.vendor.cases
+    assert case.own_us is not None
+    assert case.own_us < 20_000
 
 
 @pytest.mark.slow
@@ -380,19 +467,31 @@ def test_the_libraries_themselves_are_right(task: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("task", ["spmv_csr", "spmm_csr"])
+@pytest.mark.parametrize("task", SPARSE)
 def test_a_matrix_with_more_entries_than_cells(task: str) -> None:
     """Columns may repeat, so that a held-out case may have one, which cuSPARSE refuses as it stands."""
     card = cards.load(task)
 
     def has_one(seed: int) -> bool:
         drawn = [case.values for case in draw(card, seed)]
-        return any(size["nnz"] > size["rows"] * size["cols"] for size in drawn)
+        return any(size["nnz"] > size["rows"] * size.get("cols", size.get("columns", 0)) for size in drawn)
 
     seed = next(filter(has_one, range(10_000)))
-    options = ["--precision", "fp32", "--check-only", "--json", "--seed", str(seed)]
-    done = CliRunner().invoke(main, ["vendor", task, *options])
-    (record,) = json.loads(done.stdout)["records"]
-    if record["skipped"] is not None:
-        pytest.skip(record["skipped"])
-    assert record["vendor"]["status"] == "correct", record
+    done = CliRunner().invoke(main, ["vendor", task, "--check-only", "--json", "--seed", str(seed)])
+    records = json.loads(done.stdout)["records"]
+    if all(record["skipped"] is not None for record in records):
+        pytest.skip(records[0]["skipped"])
+    assert [record["vendor"]["status"] for record in records] == ["correct", "correct"], records
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    "file", [file for file in all_files() if file.library == "cuSPARSE"], ids=lambda file: file.path.stem
+)
+def test_a_file_for_cusparse_is_built_by_nvcc(file: comparison.VendorFile) -> None:
+    """With the library's own headers, and linked to it; no GPU is needed. Skipped where it is not installed."""
+    device = CudaDevice(LocalGpu(0, "a GPU", "GPU-0", "9.0", "580", "1000", "1", "1", "1"))
+    ready = comparison.prepare(file, Workbench(file.card, file.precision, device), device)
+    if ready.record is not None and ready.record.skipped is not None:
+        pytest.skip(ready.record.skipped)
+    assert ready.worker is not None, ready.record

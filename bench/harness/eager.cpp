@@ -44,7 +44,7 @@ void mskb::prepare_candidate(const mskb::Sizes& sizes) {
     check(python.prepare(sizes.data(), sizes.size()));
 }
 
-void mskb::bind_candidate(const mskb::Arguments& device) {
+void mskb::bind_candidate(const mskb::Sizes&, const mskb::Arguments& device) {
     check(python.bind(device.buffers.data(), device.buffers.size()));
 }
 

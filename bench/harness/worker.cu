@@ -169,7 +169,7 @@ class Worker {
             copy(true);
             forget_outputs();
             if (options_.candidate && bind_candidate != nullptr)
-                bind_candidate(arguments_);
+                bind_candidate(sizes_, arguments_);
             (*flush_)();
             break;
         case Ask::kCall:
@@ -280,9 +280,9 @@ class Worker {
     }
 
     // An interpreter's way to its launches takes several times as long with cold CPU caches, and a program that calls a
-    // module in a loop has warm ones. So one call goes before the timed one.
+    // module in a loop has warm ones. So one call goes before the timed one; its results are not in the outputs yet.
     void warm_interpreter() {
-        if (kCopies || !options_.candidate || bind_candidate == nullptr)
+        if (kCopies || !options_.candidate || finish_candidate == nullptr)
             return;
         call();
         (*flush_)();

@@ -19,6 +19,22 @@ inline void check(cudaError_t status, const char* call) {
         fail(call, cudaGetErrorName(status));
 }
 
+constexpr unsigned int kThreads = 256;
+
+template <class T> struct Same {
+    using Type = T;
+};
+
+// A kernel of a header, in blocks of kThreads that are enough for `threads`: the CPU device reads
+// <<<...>>> in a file, not in headers.
+template <class... Parameters>
+void launch(void (*kernel)(Parameters...), size_t threads, typename Same<Parameters>::Type... arguments) {
+    void* given[] = {&arguments...};
+    size_t blocks = threads > 0 ? (threads - 1) / kThreads + 1 : 1;
+    VENDOR_CHECK(
+        cudaLaunchKernel(kernel, dim3(static_cast<unsigned int>(blocks)), dim3(kThreads), given, 0, nullptr));
+}
+
 // Device memory of a case: made before its first call. The end of the process frees it.
 class Memory {
   public:
@@ -26,9 +42,20 @@ class Memory {
     void hold(size_t bytes) {
         release();
         VENDOR_CHECK(cudaMalloc(&memory_, bytes > 0 ? bytes : 1));
+        bytes_ = bytes;
+    }
+    // At least so many; what was there stays if it is enough.
+    void room(size_t bytes) {
+        if (memory_ == nullptr || bytes > bytes_)
+            hold(bytes);
     }
     void release() {
         VENDOR_CHECK(cudaFree(memory_));
+        memory_ = nullptr;
+    }
+    // For destructors, which run when something else has failed too.
+    void drop() {
+        cudaFree(memory_);
         memory_ = nullptr;
     }
     void* get() const { return memory_; }
@@ -36,6 +63,7 @@ class Memory {
 
   private:
     void* memory_ = nullptr;
+    size_t bytes_ = 0;
 };
 
 } // namespace vendor

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cublasLt.h>
 #include <cuda_bf16.h>
+#include <numeric>
 #include <vector>
-#include "mskb/timing.h"
-#include "vendor/check.h"
+#include "vendor/trials.h"
 
 namespace vendor {
 
@@ -27,38 +27,19 @@ template <class T> void fill(void* memory, size_t count) {
                                 sizeof(T) * std::min(some.size(), count - first), cudaMemcpyHostToDevice));
 }
 
-// What is multiplied to measure, and the clock for it. The memory is given back: the calls to come have the device.
-class Trials {
-  public:
-    Trials(size_t bytes_a, size_t bytes_b, size_t bytes_c) {
-        A.hold(bytes_a), B.hold(bytes_b), C.hold(bytes_c), scratch_.hold(mskb::CacheFlush::bytes());
-        VENDOR_CHECK(cudaEventCreate(&begin_)), VENDOR_CHECK(cudaEventCreate(&end_));
+// What is multiplied to measure. The memory is given back: the calls to come have the device.
+struct Factors {
+    Factors(size_t bytes_a, size_t bytes_b, size_t bytes_c) {
+        A.hold(bytes_a), B.hold(bytes_b), C.hold(bytes_c);
     }
-    ~Trials() {
-        cudaEventDestroy(begin_), cudaEventDestroy(end_);
-        for (Memory* memory : {&A, &B, &C, &scratch_})
-            memory->release();
+    ~Factors() {
+        for (Memory* memory : {&A, &B, &C})
+            memory->drop();
     }
-    Trials(const Trials&) = delete;
-    Trials& operator=(const Trials&) = delete;
-
-    // Milliseconds on the device, with cold caches. It is busy with the flush while the host launches.
-    template <class Call> float time(const Call& call) const {
-        mskb::CacheFlush{scratch_.as<unsigned char>()}();
-        VENDOR_CHECK(cudaEventRecord(begin_));
-        call();
-        VENDOR_CHECK(cudaEventRecord(end_));
-        VENDOR_CHECK(cudaEventSynchronize(end_));
-        float milliseconds = 0;
-        VENDOR_CHECK(cudaEventElapsedTime(&milliseconds, begin_, end_));
-        return milliseconds;
-    }
+    Factors(const Factors&) = delete;
+    Factors& operator=(const Factors&) = delete;
 
     Memory A, B, C;
-
-  private:
-    Memory scratch_;
-    cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
 // C = A B of row-major matrices of T, A: m x k, B: k x n, with sums in fp32.
@@ -74,11 +55,18 @@ template <class T> class Product {
             return;
         describe(m, n, k);
         std::vector<Algorithm> listed = algorithms(schemes);
-        Trials trials(m * k * sizeof(T), k * n * sizeof(T), m * n * sizeof(T));
-        fill<T>(trials.A.get(), m * k);
-        fill<T>(trials.B.get(), k * n);
-        listed = fastest(listed, trials, kFirstCalls, kSecondRound);
-        algorithm_ = fastest(listed, trials, kSecondCalls, 1).front();
+        Factors factors(m * k * sizeof(T), k * n * sizeof(T), m * n * sizeof(T));
+        fill<T>(factors.A.get(), m * k);
+        fill<T>(factors.B.get(), k * n);
+        std::vector<size_t> all(listed.size());
+        std::iota(all.begin(), all.end(), size_t{0});
+        const T *A = factors.A.as<T>(), *B = factors.B.as<T>();
+        all = fastest(all, ColdClock(), [&](size_t one) {
+            return multiply(A, B, factors.C.as<T>(), listed[one]) == CUBLAS_STATUS_SUCCESS;
+        });
+        if (all.empty())
+            fail("cublasLtMatmulAlgoGetHeuristic(", "no algorithm that works");
+        algorithm_ = listed[all.front()];
         m_ = m, n_ = n, k_ = k;
     }
 
@@ -91,8 +79,6 @@ template <class T> class Product {
     static constexpr cudaDataType kType = sizeof(T) == 2 ? CUDA_R_16BF : CUDA_R_32F;
     static constexpr size_t kWorkspaceBytes = size_t{32} << 20; // as cuBLAS takes by default on sm_90
     static constexpr int kMostAlgorithms = 256;                 // more than it has listed so far
-    static constexpr int kFirstCalls = 3, kSecondCalls = 15;    // of each algorithm, after one to warm up
-    static constexpr size_t kSecondRound = 5;                   // algorithms
 
     void describe(long long m, long long n, long long k) {
         if (product_ == nullptr)
@@ -124,40 +110,6 @@ template <class T> class Product {
             if (results[i].state == CUBLAS_STATUS_SUCCESS)
                 found.push_back(results[i].algo);
         return found;
-    }
-
-    // The `keep` fastest, by the median of `calls`, in turn with each other and with cold caches. One that refuses is out.
-    std::vector<Algorithm> fastest(const std::vector<Algorithm>& listed, const Trials& trials, int calls,
-                                   size_t keep) const {
-        std::vector<std::vector<float>> times(listed.size());
-        std::vector<bool> refused(listed.size(), false);
-        const T *A = trials.A.as<T>(), *B = trials.B.as<T>();
-        T* C = trials.C.as<T>();
-        for (int call = -1; call < calls; ++call)
-            for (size_t i = 0; i < listed.size(); ++i) {
-                if (refused[i])
-                    continue;
-                float time =
-                    trials.time([&] { refused[i] = multiply(A, B, C, listed[i]) != CUBLAS_STATUS_SUCCESS; });
-                if (call >= 0)
-                    times[i].push_back(time);
-            }
-        cudaGetLastError(); // of those that refused
-        std::vector<size_t> order;
-        for (size_t i = 0; i < listed.size(); ++i) {
-            std::sort(times[i].begin(), times[i].end());
-            if (!refused[i])
-                order.push_back(i);
-        }
-        if (order.empty())
-            fail("cublasLtMatmulAlgoGetHeuristic(", "no algorithm that works");
-        std::stable_sort(order.begin(), order.end(), [&](size_t one, size_t other) {
-            return times[one][calls / 2] < times[other][calls / 2];
-        });
-        std::vector<Algorithm> kept;
-        for (size_t i = 0; i < std::min(keep, order.size()); ++i)
-            kept.push_back(listed[order[i]]);
-        return kept;
     }
 
     cublasStatus_t multiply(const T* A, const T* B, T* C, const Algorithm& algorithm) const {

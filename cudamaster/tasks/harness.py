@@ -147,11 +147,14 @@ def type_headers(card: TaskCard, precision: Precision) -> list[str]:
 def vendor_declarations(card: TaskCard, precision: Precision) -> list[str]:
     """What a vendor's file defines: the baseline's wrapper, and what is called with a case's shape before its calls.
 
-    The shape is the sizes that a caller of a library knows: those of the buffers and of the wrapper's scalars.
+    The shape is the sizes that a caller of a library knows: those of the buffers and of the wrapper's scalars. A file
+    may define a third, which is weak here: what is called before each call, with the arguments of that call.
     """
+    wrapper = card.wrapper(precision)
     sizes = ", ".join(f"{_size_type(card, name)} {name}" for name in _shape(card))
-    prepare = f'extern "C" void {card.wrapper(precision)}_prepare({sizes});'
-    return [f"{card.declaration(precision, optimized=False)};", prepare]
+    call = card.declaration(precision, optimized=False)
+    bind = call.replace(f" {wrapper}(", f" {wrapper}_bind(")
+    return [f"{call};", f'extern "C" void {wrapper}_prepare({sizes});', f"{bind} __attribute__((weak));"]
 
 
 def render_vendor_call(card: TaskCard, precision: Precision) -> str:

@@ -1,10 +1,14 @@
 // Plain loops behind the interfaces of cuBLAS, cuBLASLt, cuSPARSE and cuFFT, as their manuals define them, for the CPU device:
 // what bench/vendor/ asks for is then seen to be the task, in layouts, orders and types, where there is no GPU. What
 // the vendor's files do not use is refused. The file is compiled in front of each of theirs.
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstring>
 #include <cuda_runtime.h>
+#include <initializer_list>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 #include "interfaces.h"
 
@@ -254,12 +258,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
 
 // ---- cuSPARSE -------------------------------------------------------------------------------------------------------
 
+// What this stand-in takes: a test may have it refuse all but one `form`, or results that are not `narrow`.
+#ifndef TAKES
+#define TAKES true
+#endif
+
+enum class SparseForm { kCsr, kTransposedCsr, kCsc, kCoo, kBlockedEll, kSlicesOfOne, kSlices };
+
 struct cusparseContext {};
 struct SparseMatrix {
+    SparseForm form;
     int64_t rows, cols, nnz;
-    const int *offsets, *indices;
+    const int *offsets, *rowIndices, *colIndices; // as far as the form has them
     const void* values;
+    int64_t stored, height; // values with padding; rows of a slice
     cudaDataType type;
+    mutable const void* seen; // the work space of the call that looked at the pattern
 };
 struct DenseVector {
     int64_t size;
@@ -277,23 +291,175 @@ namespace {
 
 constexpr size_t kBuffer = 64; // bytes; what the call writes there
 
-__device__ int64_t at(const DenseMatrix& matrix, int64_t row, int64_t col) {
-    return matrix.order == CUSPARSE_ORDER_ROW ? row * matrix.ld + col : col * matrix.ld + row;
+struct SparseEntry {
+    int64_t row, col;
+    double value;
+};
+
+template <class T> std::vector<T> on_host(const void* data, int64_t count) {
+    std::vector<T> host(count);
+    cudaMemcpy(host.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost);
+    return host;
 }
 
-__global__ void spmm_kernel(SparseMatrix A, DenseMatrix B, DenseMatrix C, float one, float kept) {
-    for (int64_t row = 0; row < A.rows; ++row)
-        for (int64_t col = 0; col < C.cols; ++col) {
-            double sum = 0;
-            for (int p = A.offsets[row]; p < A.offsets[row + 1]; ++p)
-                sum += load(A.values, A.type, p) * load(B.values, B.type, at(B, A.indices[p], col));
-            double before = kept == 0 ? 0 : kept * load(C.values, C.type, at(C, row, col));
-            store(C.values, C.type, at(C, row, col), one * sum + before);
+// The numbers of an array on the device.
+std::vector<double> numbers(const void* data, int64_t count, cudaDataType type) {
+    std::vector<double> all;
+    if (type == CUDA_R_32F) {
+        for (float one : on_host<float>(data, count))
+            all.push_back(one);
+        return all;
+    }
+    for (uint16_t one : on_host<uint16_t>(data, count)) {
+        uint32_t bits = static_cast<uint32_t>(one) << 16;
+        float value;
+        std::memcpy(&value, &bits, sizeof value);
+        all.push_back(value);
+    }
+    return all;
+}
+
+double rounded_to_bf16(double number) {
+    float value = static_cast<float>(number);
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+void put(void* data, const std::vector<double>& all, cudaDataType type) {
+    std::vector<float> floats;
+    std::vector<uint16_t> halves;
+    for (double number : all) {
+        floats.push_back(static_cast<float>(type == CUDA_R_32F ? number : rounded_to_bf16(number)));
+        uint32_t bits;
+        std::memcpy(&bits, &floats.back(), sizeof bits);
+        halves.push_back(static_cast<uint16_t>(bits >> 16));
+    }
+    const void* from = type == CUDA_R_32F ? static_cast<const void*>(floats.data()) : halves.data();
+    cudaMemcpy(data, from, all.size() * (type == CUDA_R_32F ? 4 : 2), cudaMemcpyHostToDevice);
+}
+
+// What the matrix has, in the order in which it is stored. Nothing if it is not as its form has to be.
+std::vector<SparseEntry> entries(const SparseMatrix& A) {
+    std::vector<SparseEntry> all;
+    std::vector<double> values = numbers(A.values, A.stored, A.type);
+    auto ascending = [&](const std::vector<int>& offsets, int64_t last) {
+        return std::is_sorted(offsets.begin(), offsets.end()) && offsets.front() == 0 &&
+               offsets.back() == last;
+    };
+    if (A.form == SparseForm::kCoo) {
+        auto rows = on_host<int>(A.rowIndices, A.nnz), cols = on_host<int>(A.colIndices, A.nnz);
+        if (std::is_sorted(rows.begin(), rows.end()))
+            for (int64_t p = 0; p < A.nnz; ++p)
+                all.push_back({rows[p], cols[p], values[p]});
+    } else if (A.form == SparseForm::kCsr || A.form == SparseForm::kCsc) {
+        bool by_row = A.form == SparseForm::kCsr;
+        int64_t segments = by_row ? A.rows : A.cols;
+        auto offsets = on_host<int>(A.offsets, segments + 1);
+        auto indices = on_host<int>(by_row ? A.colIndices : A.rowIndices, A.nnz);
+        if (ascending(offsets, A.nnz))
+            for (int64_t segment = 0; segment < segments; ++segment)
+                for (int p = offsets[segment]; p < offsets[segment + 1]; ++p)
+                    all.push_back({by_row ? segment : indices[p], by_row ? indices[p] : segment, values[p]});
+    } else { // a row's elements lie `height` apart
+        int64_t slices = (A.rows - 1) / A.height + 1, slots = A.stored / (slices * A.height);
+        auto cols = on_host<int>(A.colIndices, A.stored);
+        std::vector<int> offsets;
+        for (int64_t slice = 0; slice <= slices; ++slice)
+            offsets.push_back(static_cast<int>(slice * A.height * slots));
+        if (A.offsets != nullptr)
+            offsets = on_host<int>(A.offsets, slices + 1);
+        if (ascending(offsets, A.stored))
+            for (int64_t p = 0; p < A.stored; ++p) {
+                int64_t slice = std::upper_bound(offsets.begin(), offsets.end(), p) - offsets.begin() - 1;
+                if (cols[p] >= 0)
+                    all.push_back({slice * A.height + (p - offsets[slice]) % A.height, cols[p], values[p]});
+            }
+    }
+    return all;
+}
+
+// The algorithms of a form.
+bool known(SparseForm form, int algorithm, bool vectors) {
+    auto among = [algorithm](std::initializer_list<int> all) {
+        return std::find(all.begin(), all.end(), algorithm) != all.end();
+    };
+    switch (form) {
+    case SparseForm::kCoo:
+        return vectors ? among({CUSPARSE_SPMV_COO_ALG1, CUSPARSE_SPMV_COO_ALG2})
+                       : among({CUSPARSE_SPMM_COO_ALG1, CUSPARSE_SPMM_COO_ALG2, CUSPARSE_SPMM_COO_ALG3,
+                                CUSPARSE_SPMM_COO_ALG4});
+    case SparseForm::kBlockedEll:
+        return !vectors && among({CUSPARSE_SPMM_BLOCKED_ELL_ALG1});
+    case SparseForm::kSlicesOfOne:
+    case SparseForm::kSlices:
+        return vectors && among({CUSPARSE_SPMV_SELL_ALG1});
+    case SparseForm::kTransposedCsr:
+        return vectors ? among({CUSPARSE_SPMV_CSR_ALG1, CUSPARSE_SPMV_CSR_ALG2})
+                       : among({CUSPARSE_SPMM_CSR_ALG1, CUSPARSE_SPMM_CSR_ALG2});
+    default:
+        return vectors ? among({CUSPARSE_SPMV_ALG_DEFAULT, CUSPARSE_SPMV_CSR_ALG1, CUSPARSE_SPMV_CSR_ALG2})
+                       : among({CUSPARSE_SPMM_CSR_ALG1, CUSPARSE_SPMM_CSR_ALG2, CUSPARSE_SPMM_CSR_ALG3});
+    }
+}
+
+cusparseStatus_t sparse_product(cusparseOperation_t opA, const void* alpha, const SparseMatrix* A,
+                                const DenseMatrix& B, const void* beta, const DenseMatrix& C,
+                                cudaDataType compute, int algorithm, bool vectors, void* buffer) {
+    bool flipped = opA == CUSPARSE_OPERATION_TRANSPOSE;
+    SparseForm form = flipped && A->form == SparseForm::kCsr ? SparseForm::kTransposedCsr : A->form;
+    bool narrow = C.type == CUDA_R_16BF;
+    if (compute != CUDA_R_32F || A->type != B.type || (A->type == CUDA_R_32F && narrow) ||
+        (flipped && A->form != SparseForm::kCsr) || !known(form, algorithm, vectors) || !(TAKES))
+        return CUSPARSE_STATUS_NOT_SUPPORTED;
+    int64_t rows = flipped ? A->cols : A->rows, cols = flipped ? A->rows : A->cols;
+    bool match = rows == C.rows && cols == B.rows && B.cols == C.cols && B.ld >= B.cols && C.ld >= C.cols;
+    bool plain = *static_cast<const float*>(alpha) == 1 && *static_cast<const float*>(beta) == 0;
+    if (!match || !plain || B.order != CUSPARSE_ORDER_ROW || C.order != CUSPARSE_ORDER_ROW ||
+        A->seen != buffer)
+        return CUSPARSE_STATUS_INVALID_VALUE;
+    std::vector<SparseEntry> all = entries(*A);
+    if (static_cast<int64_t>(all.size()) != A->nnz)
+        return CUSPARSE_STATUS_INVALID_VALUE;
+    std::vector<double> factor = numbers(B.values, B.rows * B.ld, B.type), sums(C.rows * C.ld);
+    // Such algorithms round every sum on the way, and are the fastest.
+    bool rounds =
+        narrow && (algorithm == CUSPARSE_SPMM_CSR_ALG1 || algorithm == CUSPARSE_SPMM_COO_ALG1) && !vectors;
+    usleep(rounds ? 0 : 300);
+    for (SparseEntry one : all) {
+        if (flipped)
+            std::swap(one.row, one.col);
+        for (int64_t k = 0; k < C.cols; ++k) {
+            double& sum = sums[one.row * C.ld + k];
+            sum += one.value * factor[one.col * B.ld + k];
+            if (rounds)
+                sum = rounded_to_bf16(sum);
         }
+    }
+    cudaMemset(buffer, 0xff, kBuffer);
+    put(C.values, sums, C.type);
+    return CUSPARSE_STATUS_SUCCESS;
 }
 
-bool fits(const DenseMatrix& matrix) {
-    return matrix.ld >= (matrix.order == CUSPARSE_ORDER_ROW ? matrix.cols : matrix.rows);
+// Where there is nothing to look at, that is no reason to refuse the product.
+cusparseStatus_t look_at(const SparseMatrix& A, const void* buffer) {
+    A.seen = buffer;
+    return A.form == SparseForm::kCoo ? CUSPARSE_STATUS_NOT_SUPPORTED : CUSPARSE_STATUS_SUCCESS;
+}
+
+DenseMatrix column(const DenseVector& vector) {
+    return {vector.size, 1, 1, vector.values, vector.type, CUSPARSE_ORDER_ROW};
+}
+
+cusparseStatus_t describe_sparse(cusparseSpMatDescr_t* descriptor, const SparseMatrix& matrix,
+                                 cusparseIndexType_t type, cusparseIndexBase_t base) {
+    bool cells = matrix.nnz <= matrix.rows * matrix.cols && matrix.stored <= matrix.rows * matrix.cols;
+    if (type != CUSPARSE_INDEX_32I || base != CUSPARSE_INDEX_BASE_ZERO || matrix.nnz == 0 || !cells)
+        return CUSPARSE_STATUS_INVALID_VALUE;
+    *descriptor = new SparseMatrix(matrix);
+    return CUSPARSE_STATUS_SUCCESS;
 }
 
 } // namespace
@@ -307,25 +473,80 @@ cusparseStatus_t cusparseCreate(cusparseHandle_t* handle) {
     return CUSPARSE_STATUS_SUCCESS;
 }
 cusparseStatus_t cusparseCreateCsr(cusparseSpMatDescr_t* descriptor, int64_t rows, int64_t cols, int64_t nnz,
-                                   void* offsets, void* indices, void* values,
-                                   cusparseIndexType_t offsetsType, cusparseIndexType_t indicesType,
-                                   cusparseIndexBase_t base, cudaDataType type) {
-    bool known = offsetsType == CUSPARSE_INDEX_32I && indicesType == CUSPARSE_INDEX_32I;
-    if (!known || base != CUSPARSE_INDEX_BASE_ZERO || !offsets || (nnz > 0 && (!indices || !values)))
-        return CUSPARSE_STATUS_INVALID_VALUE;
-    *descriptor = new SparseMatrix{rows,   cols, nnz, static_cast<int*>(offsets), static_cast<int*>(indices),
-                                   values, type};
-    return CUSPARSE_STATUS_SUCCESS;
+                                   void* offsets, void* indices, void* values, cusparseIndexType_t,
+                                   cusparseIndexType_t indicesType, cusparseIndexBase_t base,
+                                   cudaDataType type) {
+    return describe_sparse(descriptor,
+                           {SparseForm::kCsr, rows, cols, nnz, static_cast<int*>(offsets), nullptr,
+                            static_cast<int*>(indices), values, nnz, 1, type, nullptr},
+                           indicesType, base);
 }
-cusparseStatus_t cusparseCsrSetPointers(cusparseSpMatDescr_t descriptor, void* offsets, void* indices,
-                                        void* values) {
-    descriptor->offsets = static_cast<int*>(offsets);
-    descriptor->indices = static_cast<int*>(indices);
-    descriptor->values = values;
-    return CUSPARSE_STATUS_SUCCESS;
+cusparseStatus_t cusparseCreateCsc(cusparseSpMatDescr_t* descriptor, int64_t rows, int64_t cols, int64_t nnz,
+                                   void* offsets, void* indices, void* values, cusparseIndexType_t,
+                                   cusparseIndexType_t indicesType, cusparseIndexBase_t base,
+                                   cudaDataType type) {
+    return describe_sparse(descriptor,
+                           {SparseForm::kCsc, rows, cols, nnz, static_cast<int*>(offsets),
+                            static_cast<int*>(indices), nullptr, values, nnz, 1, type, nullptr},
+                           indicesType, base);
+}
+cusparseStatus_t cusparseCreateCoo(cusparseSpMatDescr_t* descriptor, int64_t rows, int64_t cols, int64_t nnz,
+                                   void* rowIndices, void* colIndices, void* values,
+                                   cusparseIndexType_t indicesType, cusparseIndexBase_t base,
+                                   cudaDataType type) {
+    return describe_sparse(descriptor,
+                           {SparseForm::kCoo, rows, cols, nnz, nullptr, static_cast<int*>(rowIndices),
+                            static_cast<int*>(colIndices), values, nnz, 1, type, nullptr},
+                           indicesType, base);
+}
+// It does not say how many entries there are: those in its blocks.
+cusparseStatus_t cusparseCreateBlockedEll(cusparseSpMatDescr_t* descriptor, int64_t rows, int64_t cols,
+                                          int64_t blockSize, int64_t ellCols, void* indices, void* values,
+                                          cusparseIndexType_t indicesType, cusparseIndexBase_t base,
+                                          cudaDataType type) {
+    if (blockSize != 1)
+        return CUSPARSE_STATUS_NOT_SUPPORTED;
+    auto all = on_host<int>(indices, rows * ellCols);
+    int64_t nnz = std::count_if(all.begin(), all.end(), [](int col) { return col >= 0; });
+    return describe_sparse(descriptor,
+                           {SparseForm::kBlockedEll, rows, cols, nnz, nullptr, nullptr,
+                            static_cast<int*>(indices), values, rows * ellCols, 1, type, nullptr},
+                           indicesType, base);
+}
+cusparseStatus_t cusparseCreateSlicedEll(cusparseSpMatDescr_t* descriptor, int64_t rows, int64_t cols,
+                                         int64_t nnz, int64_t valuesSize, int64_t sliceSize, void* offsets,
+                                         void* indices, void* values, cusparseIndexType_t,
+                                         cusparseIndexType_t indicesType, cusparseIndexBase_t base,
+                                         cudaDataType type) {
+    return describe_sparse(descriptor,
+                           {sliceSize == 1 ? SparseForm::kSlicesOfOne : SparseForm::kSlices, rows, cols, nnz,
+                            static_cast<int*>(offsets), nullptr, static_cast<int*>(indices), values,
+                            valuesSize, sliceSize, type, nullptr},
+                           indicesType, base);
 }
 cusparseStatus_t cusparseDestroySpMat(cusparseConstSpMatDescr_t descriptor) {
     delete descriptor;
+    return CUSPARSE_STATUS_SUCCESS;
+}
+cusparseStatus_t cusparseXcoosort_bufferSizeExt(cusparseHandle_t, int, int, int, const int*, const int*,
+                                                size_t* bytes) {
+    *bytes = kBuffer;
+    return CUSPARSE_STATUS_SUCCESS;
+}
+cusparseStatus_t cusparseXcoosortByRow(cusparseHandle_t, int, int, int nnz, int* rows, int* cols, int* order,
+                                       void* buffer) {
+    auto by_row = on_host<int>(rows, nnz), by_col = on_host<int>(cols, nnz), moved = on_host<int>(order, nnz);
+    std::vector<int> places(nnz);
+    for (int p = 0; p < nnz; ++p)
+        places[p] = p;
+    std::stable_sort(places.begin(), places.end(), [&](int p, int q) { return by_row[p] < by_row[q]; });
+    for (auto [from, to] : {std::pair(&by_row, rows), std::pair(&by_col, cols), std::pair(&moved, order)}) {
+        std::vector<int> sorted;
+        for (int p : places)
+            sorted.push_back((*from)[p]);
+        cudaMemcpy(to, sorted.data(), nnz * sizeof(int), cudaMemcpyHostToDevice);
+    }
+    cudaMemset(buffer, 0xff, kBuffer);
     return CUSPARSE_STATUS_SUCCESS;
 }
 cusparseStatus_t cusparseCreateDnVec(cusparseDnVecDescr_t* descriptor, int64_t size, void* values,
@@ -333,10 +554,6 @@ cusparseStatus_t cusparseCreateDnVec(cusparseDnVecDescr_t* descriptor, int64_t s
     if (!values)
         return CUSPARSE_STATUS_INVALID_VALUE;
     *descriptor = new DenseVector{size, values, type};
-    return CUSPARSE_STATUS_SUCCESS;
-}
-cusparseStatus_t cusparseDnVecSetValues(cusparseDnVecDescr_t descriptor, void* values) {
-    descriptor->values = values;
     return CUSPARSE_STATUS_SUCCESS;
 }
 cusparseStatus_t cusparseDestroyDnVec(cusparseConstDnVecDescr_t descriptor) {
@@ -348,10 +565,6 @@ cusparseStatus_t cusparseCreateDnMat(cusparseDnMatDescr_t* descriptor, int64_t r
     if (!values)
         return CUSPARSE_STATUS_INVALID_VALUE;
     *descriptor = new DenseMatrix{rows, cols, ld, values, type, order};
-    return CUSPARSE_STATUS_SUCCESS;
-}
-cusparseStatus_t cusparseDnMatSetValues(cusparseDnMatDescr_t descriptor, void* values) {
-    descriptor->values = values;
     return CUSPARSE_STATUS_SUCCESS;
 }
 cusparseStatus_t cusparseDestroyDnMat(cusparseConstDnMatDescr_t descriptor) {
@@ -366,14 +579,17 @@ cusparseStatus_t cusparseSpMV_bufferSize(cusparseHandle_t, cusparseOperation_t, 
     *bufferSize = kBuffer;
     return CUSPARSE_STATUS_SUCCESS;
 }
-
-cusparseStatus_t cusparseSpMV(cusparseHandle_t handle, cusparseOperation_t op, const void* alpha,
+cusparseStatus_t cusparseSpMV_preprocess(cusparseHandle_t, cusparseOperation_t, const void*,
+                                         cusparseConstSpMatDescr_t A, cusparseConstDnVecDescr_t, const void*,
+                                         cusparseDnVecDescr_t, cudaDataType, cusparseSpMVAlg_t,
+                                         void* buffer) {
+    return look_at(*A, buffer);
+}
+cusparseStatus_t cusparseSpMV(cusparseHandle_t, cusparseOperation_t op, const void* alpha,
                               cusparseConstSpMatDescr_t A, cusparseConstDnVecDescr_t x, const void* beta,
-                              cusparseDnVecDescr_t y, cudaDataType compute, cusparseSpMVAlg_t, void* buffer) {
-    DenseMatrix column{x->size, 1, 1, x->values, x->type, CUSPARSE_ORDER_ROW};
-    DenseMatrix result{y->size, 1, 1, y->values, y->type, CUSPARSE_ORDER_ROW};
-    return cusparseSpMM(handle, op, CUSPARSE_OPERATION_NON_TRANSPOSE, alpha, A, &column, beta, &result,
-                        compute, CUSPARSE_SPMM_CSR_ALG2, buffer);
+                              cusparseDnVecDescr_t y, cudaDataType compute, cusparseSpMVAlg_t algorithm,
+                              void* buffer) {
+    return sparse_product(op, alpha, A, column(*x), beta, column(*y), compute, algorithm, true, buffer);
 }
 
 cusparseStatus_t cusparseSpMM_bufferSize(cusparseHandle_t, cusparseOperation_t, cusparseOperation_t,
@@ -383,23 +599,19 @@ cusparseStatus_t cusparseSpMM_bufferSize(cusparseHandle_t, cusparseOperation_t, 
     *bufferSize = kBuffer;
     return CUSPARSE_STATUS_SUCCESS;
 }
-
+cusparseStatus_t cusparseSpMM_preprocess(cusparseHandle_t, cusparseOperation_t, cusparseOperation_t,
+                                         const void*, cusparseConstSpMatDescr_t A, cusparseConstDnMatDescr_t,
+                                         const void*, cusparseDnMatDescr_t, cudaDataType, cusparseSpMMAlg_t,
+                                         void* buffer) {
+    return look_at(*A, buffer);
+}
 cusparseStatus_t cusparseSpMM(cusparseHandle_t, cusparseOperation_t opA, cusparseOperation_t opB,
                               const void* alpha, cusparseConstSpMatDescr_t A, cusparseConstDnMatDescr_t B,
                               const void* beta, cusparseDnMatDescr_t C, cudaDataType compute,
-                              cusparseSpMMAlg_t alg, void* buffer) {
-    if (compute != CUDA_R_32F || A->type != B->type || A->type != C->type || alg != CUSPARSE_SPMM_CSR_ALG2)
+                              cusparseSpMMAlg_t algorithm, void* buffer) {
+    if (opB != CUSPARSE_OPERATION_NON_TRANSPOSE)
         return CUSPARSE_STATUS_NOT_SUPPORTED;
-    bool plain = opA == CUSPARSE_OPERATION_NON_TRANSPOSE && opB == CUSPARSE_OPERATION_NON_TRANSPOSE;
-    bool match = A->rows == C->rows && A->cols == B->rows && B->cols == C->cols && fits(*B) && fits(*C);
-    int entries = 0;
-    cudaMemcpy(&entries, A->offsets + A->rows, sizeof entries, cudaMemcpyDeviceToHost);
-    if (!plain || !match || entries != A->nnz)
-        return CUSPARSE_STATUS_INVALID_VALUE;
-    cudaMemset(buffer, 0xff, kBuffer);
-    float one = *static_cast<const float*>(alpha), kept = *static_cast<const float*>(beta);
-    spmm_kernel<<<1, 1>>>(*A, *B, *C, one, kept);
-    return CUSPARSE_STATUS_SUCCESS;
+    return sparse_product(opA, alpha, A, *B, beta, *C, compute, algorithm, false, buffer);
 }
 
 // ---- cuFFT ----------------------------------------------------------------------------------------------------------

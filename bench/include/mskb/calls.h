@@ -26,9 +26,12 @@ void call_baseline(const Sizes& sizes, const Arguments& device) __attribute__((w
 // What a candidate defines is local to its object, so it has none.
 void prepare_candidate(const Sizes& sizes) __attribute__((weak));
 
-// Of a baseline in PyTorch alone (harness/eager.cpp), which makes its results where it likes: takes the buffers of the
-// next call, and puts into the outputs what the last call made. Both are outside the time of a call.
-void bind_candidate(const Arguments& device) __attribute__((weak));
+// Of a vendor's library, which may want to look at the inputs of a call first, and of a baseline in PyTorch
+// (harness/eager.cpp): takes the buffers of the next call, outside its time.
+void bind_candidate(const Sizes& sizes, const Arguments& device) __attribute__((weak));
+
+// Of a baseline in PyTorch alone, which makes its results where it likes: puts into the outputs what the last call made,
+// outside its time too.
 void finish_candidate() __attribute__((weak));
 
 // A worker's main function; weak, for a judge that starts executables of their own as workers has none.

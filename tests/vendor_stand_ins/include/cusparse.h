@@ -21,12 +21,21 @@ enum cusparseOrder_t { CUSPARSE_ORDER_COL = 1, CUSPARSE_ORDER_ROW = 2 };
 enum cusparseSpMVAlg_t {
     CUSPARSE_SPMV_ALG_DEFAULT = 0,
     CUSPARSE_SPMV_CSR_ALG1 = 2,
-    CUSPARSE_SPMV_CSR_ALG2 = 3
+    CUSPARSE_SPMV_CSR_ALG2 = 3,
+    CUSPARSE_SPMV_COO_ALG1 = 1,
+    CUSPARSE_SPMV_COO_ALG2 = 4,
+    CUSPARSE_SPMV_SELL_ALG1 = 5
 };
 enum cusparseSpMMAlg_t {
     CUSPARSE_SPMM_ALG_DEFAULT = 0,
+    CUSPARSE_SPMM_COO_ALG1 = 1,
+    CUSPARSE_SPMM_COO_ALG2 = 2,
+    CUSPARSE_SPMM_COO_ALG3 = 3,
+    CUSPARSE_SPMM_COO_ALG4 = 5,
     CUSPARSE_SPMM_CSR_ALG1 = 4,
-    CUSPARSE_SPMM_CSR_ALG2 = 6
+    CUSPARSE_SPMM_CSR_ALG2 = 6,
+    CUSPARSE_SPMM_CSR_ALG3 = 12,
+    CUSPARSE_SPMM_BLOCKED_ELL_ALG1 = 13
 };
 
 extern "C" {
@@ -36,21 +45,43 @@ cusparseStatus_t cusparseCreateCsr(cusparseSpMatDescr_t* descriptor, int64_t row
                                    void* offsets, void* indices, void* values,
                                    cusparseIndexType_t offsetsType, cusparseIndexType_t indicesType,
                                    cusparseIndexBase_t base, cudaDataType type);
-cusparseStatus_t cusparseCsrSetPointers(cusparseSpMatDescr_t descriptor, void* offsets, void* indices,
-                                        void* values);
+cusparseStatus_t cusparseCreateCsc(cusparseSpMatDescr_t* descriptor, int64_t rows, int64_t cols, int64_t nnz,
+                                   void* offsets, void* indices, void* values,
+                                   cusparseIndexType_t offsetsType, cusparseIndexType_t indicesType,
+                                   cusparseIndexBase_t base, cudaDataType type);
+cusparseStatus_t cusparseCreateCoo(cusparseSpMatDescr_t* descriptor, int64_t rows, int64_t cols, int64_t nnz,
+                                   void* rowIndices, void* colIndices, void* values,
+                                   cusparseIndexType_t indicesType, cusparseIndexBase_t base,
+                                   cudaDataType type);
+cusparseStatus_t cusparseCreateBlockedEll(cusparseSpMatDescr_t* descriptor, int64_t rows, int64_t cols,
+                                          int64_t blockSize, int64_t ellCols, void* indices, void* values,
+                                          cusparseIndexType_t indicesType, cusparseIndexBase_t base,
+                                          cudaDataType type);
+cusparseStatus_t cusparseCreateSlicedEll(cusparseSpMatDescr_t* descriptor, int64_t rows, int64_t cols,
+                                         int64_t nnz, int64_t valuesSize, int64_t sliceSize, void* offsets,
+                                         void* indices, void* values, cusparseIndexType_t offsetsType,
+                                         cusparseIndexType_t indicesType, cusparseIndexBase_t base,
+                                         cudaDataType type);
+cusparseStatus_t cusparseXcoosort_bufferSizeExt(cusparseHandle_t handle, int m, int n, int nnz,
+                                                const int* rows, const int* cols, size_t* bytes);
+cusparseStatus_t cusparseXcoosortByRow(cusparseHandle_t handle, int m, int n, int nnz, int* rows, int* cols,
+                                       int* order, void* buffer);
 cusparseStatus_t cusparseDestroySpMat(cusparseConstSpMatDescr_t descriptor);
 cusparseStatus_t cusparseCreateDnVec(cusparseDnVecDescr_t* descriptor, int64_t size, void* values,
                                      cudaDataType type);
-cusparseStatus_t cusparseDnVecSetValues(cusparseDnVecDescr_t descriptor, void* values);
 cusparseStatus_t cusparseDestroyDnVec(cusparseConstDnVecDescr_t descriptor);
 cusparseStatus_t cusparseCreateDnMat(cusparseDnMatDescr_t* descriptor, int64_t rows, int64_t cols, int64_t ld,
                                      void* values, cudaDataType type, cusparseOrder_t order);
-cusparseStatus_t cusparseDnMatSetValues(cusparseDnMatDescr_t descriptor, void* values);
 cusparseStatus_t cusparseDestroyDnMat(cusparseConstDnMatDescr_t descriptor);
 cusparseStatus_t cusparseSpMV_bufferSize(cusparseHandle_t handle, cusparseOperation_t opA, const void* alpha,
                                          cusparseConstSpMatDescr_t matA, cusparseConstDnVecDescr_t vecX,
                                          const void* beta, cusparseDnVecDescr_t vecY,
                                          cudaDataType computeType, cusparseSpMVAlg_t alg, size_t* bufferSize);
+cusparseStatus_t cusparseSpMV_preprocess(cusparseHandle_t handle, cusparseOperation_t opA, const void* alpha,
+                                         cusparseConstSpMatDescr_t matA, cusparseConstDnVecDescr_t vecX,
+                                         const void* beta, cusparseDnVecDescr_t vecY,
+                                         cudaDataType computeType, cusparseSpMVAlg_t alg,
+                                         void* externalBuffer);
 cusparseStatus_t cusparseSpMV(cusparseHandle_t handle, cusparseOperation_t opA, const void* alpha,
                               cusparseConstSpMatDescr_t matA, cusparseConstDnVecDescr_t vecX,
                               const void* beta, cusparseDnVecDescr_t vecY, cudaDataType computeType,
@@ -60,6 +91,12 @@ cusparseStatus_t cusparseSpMM_bufferSize(cusparseHandle_t handle, cusparseOperat
                                          cusparseConstSpMatDescr_t matA, cusparseConstDnMatDescr_t matB,
                                          const void* beta, cusparseDnMatDescr_t matC,
                                          cudaDataType computeType, cusparseSpMMAlg_t alg, size_t* bufferSize);
+cusparseStatus_t cusparseSpMM_preprocess(cusparseHandle_t handle, cusparseOperation_t opA,
+                                         cusparseOperation_t opB, const void* alpha,
+                                         cusparseConstSpMatDescr_t matA, cusparseConstDnMatDescr_t matB,
+                                         const void* beta, cusparseDnMatDescr_t matC,
+                                         cudaDataType computeType, cusparseSpMMAlg_t alg,
+                                         void* externalBuffer);
 cusparseStatus_t cusparseSpMM(cusparseHandle_t handle, cusparseOperation_t opA, cusparseOperation_t opB,
                               const void* alpha, cusparseConstSpMatDescr_t matA,
                               cusparseConstDnMatDescr_t matB, const void* beta, cusparseDnMatDescr_t matC,

@@ -1,0 +1,43 @@
+// SpMM ELL, fp32, by cuSPARSE: Y = A X, dense matrices row-major.
+//
+// Call      cusparseSpMM of blocked ELL in blocks of one element, which is the layout of the task, by
+//           CUSPARSE_SPMM_BLOCKED_ELL_ALG1; or of a copy in CSR by CUSPARSE_SPMM_CSR_ALG1, ALG2 or ALG3: what is
+//           fastest, by measurements with cold caches on the arrays of the first call of a case. fp32 throughout
+// Includes  what cuSPARSE launches
+// Without   the copy, made before each call by kernels of ours, which is more than our kernels may do. Also the handle,
+//           and for each call the descriptors, the work space and cusparseSpMM_preprocess, which looks at the pattern;
+//           the choice of the way. For nnz = 0 Y is cleared without cuSPARSE
+#include <cusparse.h>
+#include "vendor/sparse_copies.h"
+
+namespace {
+vendor::Sparse<float, vendor::Spmm> product;
+vendor::SlicedCopy<float> compressed(1);
+vendor::Shape shape;
+} // namespace
+
+extern "C" void spmm_ell_prepare(long long cols, long long rows, long long K, long long) {
+    shape = {rows, cols, K, 0, 0};
+    product.prepare();
+}
+
+extern "C" void spmm_ell_bind(int rows, int max_nnz_per_row, int, const float* values, const int* col_ids,
+                              const float* X, float* Y) {
+    compressed.make(rows, max_nnz_per_row, col_ids, values);
+    shape.nnz = compressed.entries(), shape.stored = static_cast<long long>(rows) * max_nnz_per_row;
+    const int *offsets = compressed.offsets(), *cols = compressed.cols();
+    product.bind(shape,
+                 {{"blocked ELL",
+                   vendor::blocked_ell(shape, max_nnz_per_row, col_ids, values),
+                   vendor::kPlain,
+                   {CUSPARSE_SPMM_BLOCKED_ELL_ALG1}},
+                  {"CSR",
+                   vendor::csr(shape, offsets, cols, compressed.values()),
+                   vendor::kPlain,
+                   {CUSPARSE_SPMM_CSR_ALG1, CUSPARSE_SPMM_CSR_ALG2, CUSPARSE_SPMM_CSR_ALG3}}},
+                 {rows, offsets, nullptr, cols, compressed.values()}, X, Y);
+}
+
+extern "C" void spmm_ell(int, int, int, const float*, const int*, const float*, float* Y) {
+    product(Y);
+}
