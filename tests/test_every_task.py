@@ -7,6 +7,7 @@ every task in the builds that test_playbook_steps_are_right names.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from plain_device import PlainCpuDevice
 from small_cards import precision_tried
 
+import cudamaster
 from cudamaster.build.building import Builder
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
@@ -49,6 +51,10 @@ LIGHT = {
     "matrix_mul": 8e4,
     "high_order_contraction": 3e5,
     "square_matrix_mul": 1.2e6,
+    "spmm_coo": 5e4,
+    "spmm_csc": 5e4,
+    "spmm_csr": 5e4,
+    "spmm_ell": 5e4,
 }
 # Heavier cases at which a step launches kernels that it launches at no light one, by the step's number. A later step
 # has the kernels of the first one unchanged, so here are only those of its own.
@@ -80,7 +86,13 @@ ALONE = {
     ],
     ("high_order_contraction", 2): ["a_dim=120,b_dim=127,c_dim=72,x_dim=1,y_dim=8"],
     ("square_matrix_mul", 2): ["M=200"],
+    # Rows that a whole block shares, and columns beyond the slab or of several chunks.
+    ("spmm_coo", 2): ["rows=500,K=64,nnz=3001,heavy_rows=1"],
+    ("spmm_csr", 2): ["rows=500,K=64,nnz=3001,heavy_rows=1"],
+    ("spmm_csc", 2): ["columns=4099,rows=100,K=100"],
+    ("spmm_ell", 2): ["cols=1025,rows=64,K=64,nnz=1500,heavy_rows=1", "cols=2049,rows=127,K=128"],
 }
+PLAYBOOK = Path(cudamaster.__file__).parent / "playbook"
 # Both sides compute in double precision, each in its own order.
 AGREEMENT = 1e-12
 
@@ -176,6 +188,24 @@ def _rounded(card: TaskCard, name: str, value: float, precision: Precision) -> f
     return value
 
 
+def whatever_the_size(code: str) -> str:
+    """A step as it would be if it took no size for too small.
+
+    A kernel that is worthwhile for large sizes alone leaves the others to an earlier step's. Its thresholds are called
+    kMany and what there are many of; the verification cases lie below them.
+    """
+    return re.sub(r"(?m)^(constexpr int kMany\w+ = )\d+;", r"\g<1>0;", code)
+
+
+def test_thresholds_are_taken_away_where_there_are_any() -> None:
+    steps = {path: path.read_text("utf-8") for path in PLAYBOOK.rglob("*_slabs_in_shared_memory.cu")}
+    assert len(steps) == 8
+    for path, code in steps.items():
+        plain = whatever_the_size(code)
+        assert len(re.findall(r"constexpr int kMany\w+ = 0;", plain)) == code.count("constexpr int kMany") >= 2, path
+    assert whatever_the_size("constexpr int kThreads = 256;") == "constexpr int kThreads = 256;"
+
+
 class LightTrials(Trials):
     """Trials on light cases alone, and on those of `also`.
 
@@ -203,6 +233,7 @@ class LightTrials(Trials):
 def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
     """Every step passes the guards and is right on every verification case; each task and precision has one.
 
+    Thresholds below which a step leaves sizes to an earlier one's kernels are taken away.
     All cases run as on a GPU, built with all optimisation; the heavy ones of a few tasks run in one precision of an
     idea that both have. Under AddressSanitizer with threads in reversed order, and under the checker of threads, run
     all cases but the heavy ones of a few tasks, and of these at least one for each kernel. An idea that both precisions
@@ -217,7 +248,8 @@ def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
         checked = precision is precision_tried(task) or step.idea not in twins
         device = CpuDevice() if checked else PlainCpuDevice()
         builder = Builder(card, precision, device)
-        candidate = Candidate(task, precision, step.code, merged(device.default_command, step.flags))
+        code = whatever_the_size(step.code)
+        candidate = Candidate(task, precision, code, merged(device.default_command, step.flags))
         build = builder.build(candidate)
         assert build.status is None, (step.idea, build.detail, build.log)
         every = Trials(card, builder, device, device.protocol, calls=0, seed=None)
