@@ -23,7 +23,7 @@ def brief_of(form: Form, baseline: JudgedKernel, devices: Mapping[str, Hardware]
     if form is Form.COMPACT:
         return Brief(candidate.task, candidate.precision, "", "", "", "", candidate.command, hardware)
     card = cards.load(candidate.task)
-    if card.hash != about.card_hash:
+    if not card.times_as(about.card_hash):
         raise UsageError(
             f"The card of {card.name} has changed since its kernels were judged.",
             "Judge them again, or export --form compact, which describes no task.",

@@ -57,7 +57,7 @@ def known(
         problem = by_name.get(f"{candidate.task}/{candidate.precision.value}")
         if problem is None or candidate.id == problem.baseline.id or kernel.provenance.is_baseline:
             continue
-        if kernel.provenance.card_hash != problem.card.hash:
+        if not problem.card.times_as(kernel.provenance.card_hash):
             left_out["by another card"] += 1
         elif kernel.gpu != gpu_of(problem.hardware):
             left_out[f"measured on {kernel.gpu or 'an unknown GPU'}"] += 1
