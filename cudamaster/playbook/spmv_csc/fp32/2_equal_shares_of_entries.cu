@@ -1,0 +1,309 @@
+// idea: Long columns are shared out by entries, and a flag says when y is cleared
+// why: A column of any length belonged to four lanes, which take 32 entries a trip to memory. So a column with
+//      half of 671000 entries took 12090 µs on an H200, four of them 3117, and one entry repeated all over,
+//      where every addition also meets the same sum, took 46825. Now columns of more than 128 entries are left
+//      out at first, and the warps of the block share them. One block is too few where very much lies in a few
+//      columns. So the offsets of 128 parts, equal in columns, are read with the first trip, and where a part
+//      holds far more than others, all blocks take equal shares of the entries of such parts. Lanes of a warp
+//      that meet in one row add up by shuffles before one of them adds. The three matrices take 46, 50 and 42
+//      µs now.
+//      The barrier across the grid is gone, and the cooperative launch with it. The block that comes first
+//      clears y by one warp, while entries travel; the others look at a flag when theirs are there.
+//      All that is for skew. With even columns, 32768 take 19.6 µs where step 1 takes 20.3, but 1024 to 4096
+//      take 3.6 to 4.3 µs more, and 8192 take 1.9 more; over the baseline, the speedup of all sizes is 2.22
+//      where step 1's is 2.27. Small sizes do not get step 1's kernel, because that would give them its long
+//      columns, too.
+//      What binds it now: with even columns, the launch, half of the time; each wait of the whole grid, about
+//      1 µs; bringing 2048 sums of each block to y, 1.6 µs; and the additions in shared memory, which are
+//      loops of compare and swap for fp32. Tried, and no faster: the additions of a thread in one such loop.
+// flags: -O3 --use_fast_math
+#include <cuda_runtime.h>
+
+constexpr int kLanes = 4;     // lanes that share a column
+constexpr int kBatch = 8;     // entries that a lane requests at once
+constexpr int kLongBatch = 4; // the same in long columns
+constexpr int kMinThreads = 128;
+constexpr int kMaxThreads = 1024;
+constexpr int kSharedRows = 8192;
+constexpr int kLong = 128;       // longer columns are not for four lanes
+constexpr int kParts = 128;      // parts of the matrix, equal in columns
+constexpr int kCrowded = 16384;  // fewer entries do not make a part crowded
+constexpr int kMostCrowded = 64; // nor does a smaller part of all entries
+constexpr int kAtOnce = 256;     // columns of which the lengths are looked at together
+constexpr int kSamples = 4;      // entries of which a warp asks how many lanes have the row of one of them
+constexpr int kMany = 4;         // so many lanes with one row are worth a search
+constexpr int kSearches = 8;     // rows that the search looks at
+constexpr int kMerged = 3;       // so many lanes with one row are worth a sum
+constexpr int kNap = 20;         // nanoseconds from one look at `cleared` to the next
+constexpr unsigned kFullMask = 0xffffffffu;
+
+// Zero between calls: how many blocks have come, whether y is cleared, how many blocks know that.
+__device__ unsigned arrived, cleared, seen;
+
+// Long columns of which the block adds up entries.
+struct Listed {
+    int begin[kAtOnce], end[kAtOnce];
+    float factor[kAtOnce];
+    int count;
+};
+
+// What one warp of a block has to do before the block's first addition to y; other warps have nothing pending.
+struct Clearing {
+    float* y;
+    int rows;
+    unsigned ticket; // of lane 0: blocks that came before
+    bool pending;
+};
+
+// The block that came first clears y, the others wait for that. It runs already, so they need not run together.
+__device__ __forceinline__ void clear_or_wait(Clearing& clearing) {
+    if (!clearing.pending)
+        return;
+    clearing.pending = false;
+    int lane = threadIdx.x % 32;
+    if (__shfl_sync(kFullMask, clearing.ticket, 0) == 0) {
+        for (int i = lane; i < clearing.rows; i += 32)
+            clearing.y[i] = 0.0f;
+        __syncwarp();
+        if (lane == 0) {
+            __threadfence();
+            atomicExch(&cleared, 1);
+        }
+    } else if (lane == 0) {
+        while (atomicAdd(&cleared, 0) == 0)
+            __nanosleep(kNap);
+        __threadfence();
+    }
+    __syncwarp();
+}
+
+// Where many lanes of the warp have the same row, one takes the sum of all. All lanes come; -1 is no row.
+template <int kCount> __device__ __forceinline__ void merge(int (&row)[kCount], float (&value)[kCount]) {
+    static_assert(kSamples <= kCount && kSamples <= 32);
+    bool many = false;
+#pragma unroll
+    for (int i = 0; i < kSamples; ++i) {
+        int sample = __shfl_sync(kFullMask, row[i], 32 / kSamples * i);
+        many |= __popc(__ballot_sync(kFullMask, row[i] == sample && sample >= 0)) >= kMany;
+    }
+    if (!many)
+        return;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+        unsigned left = __ballot_sync(kFullMask, row[i] >= 0);
+        bool mine = row[i] >= 0; // and not yet looked at
+        for (int search = 0; search < kSearches && left; ++search) {
+            int leader = __ffs(left) - 1;
+            int sample = __shfl_sync(kFullMask, row[i], leader);
+            unsigned same = __ballot_sync(kFullMask, mine && row[i] == sample);
+            left &= ~same;
+            if (__popc(same) < kMerged)
+                continue;
+            bool now = same >> threadIdx.x % 32 & 1;
+            float sum = now ? value[i] : 0.0f;
+            for (int distance = 16; distance > 0; distance /= 2)
+                sum += __shfl_xor_sync(kFullMask, sum, distance);
+            if (now && (int)(threadIdx.x % 32) != leader)
+                row[i] = -1;
+            if ((int)(threadIdx.x % 32) == leader)
+                value[i] = sum;
+            mine = mine && !now;
+        }
+    }
+}
+
+// Adds entries first, first + stride and so on before `end`; all lanes of the warp come.
+template <int kCount>
+__device__ __forceinline__ void add_entries(float* sums, const float* values, const int* row_indices,
+                                            float factor, long long first, long long end, int stride,
+                                            Clearing& clearing) {
+    int row[kCount];
+    float value[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+        long long p = first + (long long)i * stride;
+        row[i] = p < end ? row_indices[p] : -1;
+        value[i] = p < end ? values[p] : 0.0f;
+    }
+    clear_or_wait(clearing);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+        value[i] *= factor;
+    merge(row, value);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+        if (row[i] >= 0)
+            atomicAdd(&sums[row[i]], value[i]);
+    __syncwarp();
+}
+
+// Adds what is listed; the warps share out the columns, or where those are few, each column. All threads come.
+__device__ __forceinline__ void add_listed(const Listed& listed, const float* values, const int* row_indices,
+                                           float* sums) {
+    __syncthreads();
+    Clearing none{};
+    int warps = blockDim.x / 32, warp = threadIdx.x / 32;
+    int warps_each = max(warps / max(listed.count, 1), 1);
+    int groups = warps / warps_each, stride = 32 * warps_each;
+    for (int item = warp / warps_each; warp < groups * warps_each && item < listed.count; item += groups) {
+        long long end = listed.end[item];
+        for (long long first = listed.begin[item] + warp % warps_each * 32; first < end;
+             first += kLongBatch * stride)
+            add_entries<kLongBatch>(sums, values, row_indices, listed.factor[item], first + threadIdx.x % 32,
+                                    end, stride, none);
+    }
+    __syncthreads();
+}
+
+// Lists the long columns of [first, last) that meet entries [from, to), in crowded parts or in others, and adds
+// those entries. All threads come.
+__device__ __forceinline__ void add_long_columns(Listed& listed, const unsigned* crowded, bool in_crowded,
+                                                 int part_columns, long long first, long long last,
+                                                 long long from, long long to, const float* values,
+                                                 const int* row_indices, const int* col_offsets,
+                                                 const float* x, float* sums) {
+    for (; first < last; first += kAtOnce) {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            listed.count = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < kAtOnce && first + i < last; i += blockDim.x) {
+            long long column = first + i;
+            int part = (int)(column / part_columns), begin = col_offsets[column],
+                end = col_offsets[column + 1];
+            if (end - begin > kLong && begin < to && end > from &&
+                (bool)(crowded[part / 32] >> part % 32 & 1) == in_crowded) {
+                int slot = atomicAdd(&listed.count, 1);
+                listed.begin[slot] = (int)max((long long)begin, from);
+                listed.end[slot] = (int)min((long long)end, to);
+                listed.factor[slot] = x[column];
+            }
+        }
+        add_listed(listed, values, row_indices, sums);
+    }
+}
+
+// What was left out: long columns among the block's own, and its share of those in crowded parts. One copy for
+// sums in shared memory and one for sums in device memory: so the compiler knows where they are.
+template <bool kShared>
+__device__ __noinline__ void add_long(Listed& listed, const unsigned* crowded, int columns, int part_columns,
+                                      const float* values, const int* row_indices, const int* col_offsets,
+                                      const float* x, float* sums) {
+    long long own = blockDim.x / kLanes;
+    for (long long first = (int)blockIdx.x * own; first < columns; first += (int)gridDim.x * own)
+        add_long_columns(listed, crowded, false, part_columns, first, min(first + own, (long long)columns), 0,
+                         0x7fffffff, values, row_indices, col_offsets, x, sums);
+    long long total = 0;
+    for (int part = 0; part < kParts; ++part)
+        if (crowded[part / 32] >> part % 32 & 1)
+            total += col_offsets[min((part + 1LL) * part_columns, (long long)columns)] -
+                     col_offsets[(long long)part * part_columns];
+    long long share = total / (int)gridDim.x + 1;
+    long long share_begin = (int)blockIdx.x * share, share_end = min(share_begin + share, total);
+    long long before = 0; // entries in crowded parts before this one
+    for (int part = 0; part < kParts && before < share_end; ++part) {
+        if (!(crowded[part / 32] >> part % 32 & 1))
+            continue;
+        long long first = (long long)part * part_columns,
+                  last = min(first + part_columns, (long long)columns);
+        long long shift = before - col_offsets[first];
+        before += col_offsets[last] - col_offsets[first];
+        if (before > share_begin)
+            add_long_columns(listed, crowded, true, part_columns, first, last, share_begin - shift,
+                             share_end - shift, values, row_indices, col_offsets, x, sums);
+    }
+}
+
+// Adds the entries of the block's share of the columns to `sums`. All threads come.
+template <bool kShared>
+__device__ __forceinline__ void
+add_columns(Listed& listed, unsigned* crowded, int columns, const float* values, const int* row_indices,
+            const int* col_offsets, const float* x, float* sums, Clearing& clearing) {
+    int part_columns = (columns - 1) / kParts + 1;
+    int part_begin = 0, part_end = 0, total = 0;
+    if (threadIdx.x < kParts) {
+        long long first = (long long)threadIdx.x * part_columns;
+        part_end = col_offsets[min(first + part_columns, (long long)columns)];
+        part_begin = col_offsets[min(first, (long long)columns)];
+        total = col_offsets[columns];
+    }
+    bool is_long = false;
+    long long stride = (long long)gridDim.x * blockDim.x / kLanes;
+    long long column = ((long long)blockIdx.x * blockDim.x + threadIdx.x) / kLanes;
+    for (; column - threadIdx.x % 32 / kLanes < columns; column += stride) { // all lanes of a warp, or none
+        float factor = 0.0f;
+        long long first = 0, end = 0;
+        if (column < columns) {
+            factor = x[column];
+            end = col_offsets[column + 1];
+            first = col_offsets[column];
+            if (end - first > kLong) {
+                is_long = true;
+                end = first;
+            }
+            first += threadIdx.x % kLanes;
+        }
+        do {
+            add_entries<kBatch>(sums, values, row_indices, factor, first, end, kLanes, clearing);
+            first += kBatch * kLanes;
+        } while (__any_sync(kFullMask, first < end));
+    }
+    clear_or_wait(clearing); // if the warp had no column
+    bool is_crowded = part_end - part_begin > max(kCrowded, total / kMostCrowded);
+    if (threadIdx.x < kParts) {
+        unsigned bits = __ballot_sync(kFullMask, is_crowded);
+        if (threadIdx.x % 32 == 0)
+            crowded[threadIdx.x / 32] = bits;
+    }
+    if (__syncthreads_or(is_long || is_crowded))
+        add_long<kShared>(listed, crowded, columns, part_columns, values, row_indices, col_offsets, x, sums);
+}
+
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    spmv_csc_kernel_optimized(int rows, int columns, const float* __restrict__ values,
+                              const int* __restrict__ row_indices, const int* __restrict__ col_offsets,
+                              const float* __restrict__ x, float* y) {
+    __shared__ float block_sums[kSharedRows];
+    __shared__ Listed listed;
+    __shared__ unsigned crowded[kParts / 32]; // a bit for each part
+    bool in_last_warp = threadIdx.x / 32 == blockDim.x / 32 - 1;
+    Clearing clearing{y, rows, 0, in_last_warp};
+    if (in_last_warp && threadIdx.x % 32 == 0)
+        clearing.ticket = atomicInc(&arrived, gridDim.x - 1);
+    if (rows <= kSharedRows) {
+        for (int i = threadIdx.x; i < rows; i += blockDim.x)
+            block_sums[i] = 0.0f;
+        __syncthreads();
+        add_columns<true>(listed, crowded, columns, values, row_indices, col_offsets, x, block_sums,
+                          clearing);
+        __syncthreads();
+        int first_row = (int)((long long)rows * blockIdx.x / gridDim.x);
+        for (int i = threadIdx.x; i < rows; i += blockDim.x) {
+            int row = first_row + i < rows ? first_row + i : first_row + i - rows;
+            if (block_sums[row] != 0.0f)
+                atomicAdd(&y[row], block_sums[row]);
+        }
+    } else {
+        clear_or_wait(clearing);
+        __syncthreads();
+        add_columns<false>(listed, crowded, columns, values, row_indices, col_offsets, x, y, clearing);
+    }
+    if (in_last_warp && threadIdx.x % 32 == 0 && atomicInc(&seen, gridDim.x - 1) == gridDim.x - 1)
+        atomicExch(&cleared, 0);
+}
+
+extern "C" void spmv_csc_optimized(int rows, int columns, const float* values, const int* row_indices,
+                                   const int* col_offsets, const float* x, float* y) {
+    int device = 0, multiprocessors = 1;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    // A block on each multiprocessor, as large as the columns need; where they are few, on some.
+    long long lanes = (long long)columns * kLanes;
+    long long wanted = (lanes - 1) / multiprocessors + 1;
+    int threads = wanted < kMinThreads   ? kMinThreads
+                  : wanted < kMaxThreads ? (int)((wanted + 31) / 32 * 32)
+                                         : kMaxThreads;
+    long long needed = (lanes - 1) / threads + 1;
+    int blocks = needed < multiprocessors ? (int)needed : multiprocessors;
+    spmv_csc_kernel_optimized<<<blocks, threads>>>(rows, columns, values, row_indices, col_offsets, x, y);
+}
