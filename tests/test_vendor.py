@@ -140,7 +140,8 @@ def test_what_cusparse_says_is_told_where_it_takes_nothing(monkeypatch: pytest.M
 def test_a_way_that_faults_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing works on a device after a fault, so what a later call says would name another."""
     (file,) = comparison.files([cards.load("spmm_csr")], [Precision.BF16])
-    verdict = verdict_by_stand_in(file, monkeypatch, "#define FAULTS (algorithm == CUSPARSE_SPMM_CSR_ALG2 && !narrow)\n")
+    faults = "#define FAULTS (algorithm == CUSPARSE_SPMM_CSR_ALG2 && !narrow)\n"
+    verdict = verdict_by_stand_in(file, monkeypatch, faults)
     assert verdict.status is Status.FAULT
     said = "CSR, algorithm 6, results in fp32: cudaMemcpy said cudaErrorIllegalAddress; no other way can be tried"
     assert said in verdict.detail + verdict.log
