@@ -482,8 +482,8 @@ template <class T> Form transposed(const Shape& shape, const int* offsets, const
 }
 
 // What is tried for CSR. In bf16 with K odd or below 8, where rows of X begin at odd elements or are shorter than 16
-// bytes, it is ALG1 alone: with K = 3 and rows of thousands of entries, cuSPARSE touched memory that is not there in one
-// of the others, or in ALG1 with results in fp32, of which nothing else is known. NVIDIA documents no such limit.
+// bytes, it is ALG1 alone, with results in bf16 and in fp32: with K = 3 and rows of thousands of entries one of the six
+// ways touched memory that is not there, and not ALG1 with results in bf16. More is not known (docs/vendor.md).
 template <class T> std::vector<cusparseSpMMAlg_t> csr_algorithms(const Shape& shape) {
 #ifndef VENDOR_ALL_WAYS // for benchmarks/cusparse_ways.cu
     if (sizeof(T) == 2 && (shape.K % 2 != 0 || shape.K < 8))
