@@ -2,8 +2,10 @@
 //
 //     nvcc -O2 -std=c++17 -arch=native -Ibench -Ibench/include -DTASK=spmm_csr_bf16 benchmarks/cusparse_ways.cu -lcusparse -o ways
 //     ./ways 65536 2048 4096 1342177     # rows, columns, K (1 for SpMV), entries
+//     ./ways 48 2048 3 9296 2            # half of the entries in two rows (of CSC: columns), and row 0 is empty
 //
-// How to find the package nvidia-cusparse: cusparse_bf16.cu.
+// With -DVENDOR_ALL_WAYS it also tries what is left out because of a fault. `compute-sanitizer ./ways ...` tells which
+// kernel faults, and where. How to find the package nvidia-cusparse: cusparse_bf16.cu.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -56,12 +58,15 @@ template <class Function, class... Arguments> void apply(Function function, Argu
         function(arguments...);
 }
 
-int run(int rows, int cols, int K, int nnz) {
+int run(int rows, int cols, int K, int nnz, int heavy) {
     constexpr bool by_column = has("csc");
     int segments = by_column ? cols : rows, others = by_column ? rows : cols;
     std::vector<int> offsets(segments + 1, 0), of, indices;
     for (int p = 0; p < nnz; ++p) {
-        of.push_back(static_cast<int>(random_bits() % segments));
+        uint32_t any = random_bits();
+        if (heavy > 0)
+            any = p % 2 == 0 ? 1 + any % heavy : 1 + any % (segments - 1);
+        of.push_back(static_cast<int>(any % segments));
         indices.push_back(static_cast<int>(random_bits() % others));
         ++offsets[of.back() + 1];
     }
@@ -98,21 +103,34 @@ int run(int rows, int cols, int K, int nnz) {
     else
         has("spmm") ? apply(bind, rows, slots, K, values, ids, X, Y)
                     : apply(bind, rows, slots, values, ids, X, Y);
+    return product.told().empty();
+}
+
+void tell() {
     for (const std::string& line : product.told())
         std::printf("%s | %s\n", kTask.data(), line.c_str());
-    return product.told().empty();
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 5) {
-        std::fprintf(stderr, "rows, columns, K and entries are wanted\n");
+    int numbers[5] = {};
+    for (int i = 1; i < argc && i < 6; ++i)
+        numbers[i - 1] = std::atoi(argv[i]);
+    auto [rows, cols, K, nnz, heavy] = numbers;
+    if (argc < 5 || argc > 6 || std::min({rows, cols, K, nnz}) < 1 || heavy < 0 ||
+        (heavy > 0 && heavy >= std::min(rows, cols))) {
+        std::fprintf(stderr,
+                     "rows, columns, K and entries are wanted, 1 or more of each; the number of heavy rows "
+                     "behind them may be left out, and is less than rows and columns\n");
         return 2;
     }
     try {
-        return run(std::atoi(argv[1]), std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]));
+        int status = run(rows, cols, K, nnz, heavy);
+        tell();
+        return status;
     } catch (const std::exception& error) {
+        tell();
         std::fprintf(stderr, "%s\n", error.what());
         return 1;
     }

@@ -235,6 +235,17 @@ def test_claims_that_make_no_sense_are_refused(made: Made, tmp_path: Path) -> No
             cudamaster.reproduce(remade(liar, path), device="cpu", trust=True)
 
 
+def test_a_bundles_card_is_not_asked_which_other_card_times_the_same(made: Made, tmp_path: Path) -> None:
+    """That is its maker's word: a claim by another card is told all the same."""
+    honest, another = cudamaster.read_bundle(made.bundle), "0" * 16
+    (name,) = (name for name in honest.files if name.endswith("axpby.yaml"))
+    files = {**honest.files, name: f"{honest.files[name]}\ntimed_as: ['{another}']\n"}
+    liar = replace(honest, files=files, claim=replace(honest.claim, card_hash=another))
+    path = remade(liar, tmp_path / "liar.zip")
+    found = cudamaster.reproduce(path, device="cpu", trust=True, calls=1, out=tmp_path / "found.json")
+    assert "The bundle claims a speedup by another card than it has." in found.notes
+
+
 def places(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """The places of all values below a JSON value."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

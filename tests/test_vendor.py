@@ -136,6 +136,17 @@ def test_what_cusparse_says_is_told_where_it_takes_nothing(monkeypatch: pytest.M
     assert "cusparseSpMV said CUSPARSE_STATUS_NOT_SUPPORTED" in verdict.detail + verdict.log
 
 
+@pytest.mark.slow
+def test_a_way_that_faults_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing works on a device after a fault, so what a later call says would name another."""
+    (file,) = comparison.files([cards.load("spmm_csr")], [Precision.BF16])
+    faults = "#define FAULTS (algorithm == CUSPARSE_SPMM_CSR_ALG2 && !narrow)\n"
+    verdict = verdict_by_stand_in(file, monkeypatch, faults)
+    assert verdict.status is Status.FAULT
+    said = "CSR, algorithm 6, results in fp32: cudaMemcpy said cudaErrorIllegalAddress; no other way can be tried"
+    assert said in verdict.detail + verdict.log
+
+
 # By the algorithms that a file offers, the first of which rounds on the way, and by what the library takes.
 ROUNDING = {
     "another": ("CUSPARSE_SPMM_COO_ALG1, CUSPARSE_SPMM_COO_ALG2", "narrow", Status.CORRECT),

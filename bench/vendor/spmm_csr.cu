@@ -21,10 +21,8 @@ extern "C" void spmm_csr_prepare(long long rows, long long cols, long long K, lo
 extern "C" void spmm_csr_bind(int, int, const float* values, const int* col_indices, const int* row_offsets,
                               const float* X, float* Y) {
     product.bind(shape,
-                 {{"CSR",
-                   vendor::csr(shape, row_offsets, col_indices, values),
-                   vendor::kPlain,
-                   {CUSPARSE_SPMM_CSR_ALG1, CUSPARSE_SPMM_CSR_ALG2, CUSPARSE_SPMM_CSR_ALG3}}},
+                 {{"CSR", vendor::csr(shape, row_offsets, col_indices, values), vendor::kPlain,
+                   vendor::csr_algorithms<float>(shape)}},
                  {shape.rows, row_offsets, nullptr, col_indices, values}, X, Y);
 }
 

@@ -31,10 +31,8 @@ extern "C" void spmm_ell_bind(int rows, int max_nnz_per_row, int, const float* v
                    vendor::blocked_ell(shape, max_nnz_per_row, col_ids, values),
                    vendor::kPlain,
                    {CUSPARSE_SPMM_BLOCKED_ELL_ALG1}},
-                  {"CSR",
-                   vendor::csr(shape, offsets, cols, compressed.values()),
-                   vendor::kPlain,
-                   {CUSPARSE_SPMM_CSR_ALG1, CUSPARSE_SPMM_CSR_ALG2, CUSPARSE_SPMM_CSR_ALG3}}},
+                  {"CSR", vendor::csr(shape, offsets, cols, compressed.values()), vendor::kPlain,
+                   vendor::csr_algorithms<float>(shape)}},
                  {rows, offsets, nullptr, cols, compressed.values()}, X, Y);
 }
 

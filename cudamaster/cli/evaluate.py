@@ -98,7 +98,7 @@ def evaluate(
 
     if device != "cpu":
         smi.ahead()
-    from cudamaster.core.errors import UsageError
+    from cudamaster.core.errors import BaselineError, UsageError
     from cudamaster.core.records import to_json
     from cudamaster.core.values import Candidate
     from cudamaster.library import verdicts
@@ -127,15 +127,27 @@ def evaluate(
     name = f"{card.name} ({one})"
     with working(f"{name}: building and running on the {chosen.name} device", hidden=as_json), progress_of_cases(name):
         before = seconds_since_start()
-        verdict = verdicts.evaluate(card, candidate, device=chosen, calls=calls, check_only=check_only, seed=seed)
+        try:
+            verdict = verdicts.evaluate(card, candidate, device=chosen, calls=calls, check_only=check_only, seed=seed)
+        except BaselineError as error:
+            if not cases:
+                raise
+            wanted = " ".join(f"--case {text}" for text in cases)
+            fix = f"Leave out {wanted}: if it works then, these sizes do not go together. {error.fix}"
+            raise type(error)(error.reason, fix) from error
     verdict = replace(verdict, seconds=replace(verdict.seconds, command=before))
     if as_json:
         if protocol == "paper":
             with progress_of_cases(name):
                 paper = by_paper()
-        print_json(verdict if paper is None else {**to_json(verdict), **_paper_fields(paper)})
+        more_fields = {} if paper is None else _paper_fields(paper)
+        if cases:
+            more_fields["timed_at"] = list(cases)
+        print_json({**to_json(verdict), **more_fields} if more_fields else verdict)
     else:
         _show(out, verdict, timed=not check_only)
+        if cases and verdict.correct:
+            out.print("P is over the sizes of --case, and no measure of the benchmark.")
         if verdict.correct and (more := _of_floor(chosen, verdict, card, one)):
             out.print(more)
         if protocol == "paper":
@@ -155,12 +167,14 @@ def _timed_at(card: TaskCard, cases: Sequence[str]) -> TaskCard:
     from cudamaster.making import wishes
 
     given = [(text, wishes.case("--case", text)) for text in cases]
-    for text, sizes in given:
+    for position, (text, sizes) in enumerate(given):
         try:
             card.timed_at([sizes])
         except ValueError as error:
             names = ", ".join(name for name in card.sizes if name not in card.fixed)
             raise UsageError(f"--case {text}: {error}.", f"Sizes of {card.name} are {names}.") from error
+        if any(sizes == other for _, other in given[:position]):
+            raise UsageError(f"--case {text} is there twice, and would count twice in P.", "Leave one out.")
     return card.timed_at([sizes for _, sizes in given])
 
 

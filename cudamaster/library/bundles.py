@@ -95,7 +95,8 @@ def reproduce(
             verdict = bench.evaluate(kernel, to_beat=_AS_A_BEST)
         found = _judged(words.of_bundle(taken), bench, kernel, verdict, taken.files)
     notes = contents.contradictions(taken)
-    if not card.times_as(taken.claim.card_hash):
+    # What the card of a bundle says of its earlier forms is its maker's word.
+    if taken.claim.card_hash != card.hash if own else not card.times_as(taken.claim.card_hash):
         notes.append("The bundle claims a speedup by another card than it has.")
     if own:
         notes.append(

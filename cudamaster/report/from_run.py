@@ -93,7 +93,10 @@ def about(task: str, card_hash: str | None, suite: str = "", card: str = "") -> 
     if card_hash is None or found.hash == card_hash:
         return About(found.title, found.category, (), suite, folder)
     if found.times_as(card_hash):
-        remark = "fewer checks: by an earlier form of the task card, which times the same and checks fewer cases"
+        remark = (
+            "fewer checks: by an earlier form of the task card, which times the same (the card says so) and checks "
+            "fewer cases"
+        )
         return About(found.title, found.category, (remark,), suite, folder)
     remark = "other card: measured by another task card than today's, so that P may be another measure"
     return About(found.title, found.category, (remark,), suite, folder)

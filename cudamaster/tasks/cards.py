@@ -164,13 +164,27 @@ class TaskCard(Strict):
         It is another card by its hash, so nothing takes its P for the task's.
         """
         for given in blocks:
+            if unknown := [name for name in given if name not in self.sizes]:
+                raise ValueError(f"there is no size {' or '.join(unknown)}")
             if fixed := [name for name in given if name in self.fixed]:
                 raise ValueError(f"{', '.join(fixed)} cannot be chosen: it is always {self.sizes[fixed[0]]}")
+            if missing := [name for name, default in self.sizes.items() if default is None and name not in given]:
+                raise ValueError(f"{' and '.join(missing)} missing, which has no default")
+            for name in given.keys() & self._counts:
+                if given[name] < 0 or given[name] != int(given[name]):
+                    raise ValueError(f"{name} is {given[name]:g}, and has to be a whole number from 0 on")
             self.check_case(self.case(given, sweep=True))
         fields = self.model_dump(by_alias=True, exclude={"timed_as"})
         card = TaskCard.model_validate({**fields, "sweep": blocks})
         card._folder, card._file = self._folder, self._file
         return card
+
+    @property
+    def _counts(self) -> set[str]:
+        """Sizes that count something, by the card's own cases and parameters."""
+        fractions = {p.name for p in self.parameters if p.type not in ("int", "long long")}
+        counted = {name for name in self.sizes if all(_counts(case.values[name]) for case in self.cases)}
+        return counted - fractions
 
     def values_of(self, given: Mapping[str, Number]) -> dict[str, Number]:
         """Every size of a case. Raises as `case`."""
@@ -393,6 +407,10 @@ def load(name: str) -> TaskCard:
     from cudamaster.tasks import finding
 
     return finding.load(name)
+
+
+def _counts(value: Number) -> bool:
+    return isinstance(value, int) and value >= 0
 
 
 def same_measure(task: str, first: str | None, second: str | None) -> bool:

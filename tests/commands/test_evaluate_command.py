@@ -97,11 +97,14 @@ def test_sizes_of_ones_own_are_timed_in_place_of_the_tasks(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     verdict = json.loads(done.stdout)
     assert [case["label"] for case in verdict["cases"] if case["sweep"]] == ["rows=300,heavy_rows=3", "rows=64"]
+    assert verdict["timed_at"] == ["rows=300,heavy_rows=3", "rows=2**6"]
     of_card = [case.label for case in cards.load("spmv_csr").cases if not case.sweep]
     assert [case["label"] for case in verdict["cases"]][: len(of_card)] == of_card
     for case, named in {
-        "rows=300,heavy=3": "sets ['heavy']",
-        "nnz=3": "lacks the size 'rows'",
+        "rows=300,heavy=3": "there is no size heavy. Sizes of spmv_csr are rows, nnz, empty_rows",
+        "nnz=3": "rows missing, which has no default",
+        "rows=300,heavy_rows=-1": "heavy_rows is -1, and has to be a whole number from 0 on",
+        "rows=300,empty_rows=0.5": "empty_rows is 0.5, and has to be a whole number from 0 on",
         "cols=9,rows=9": "cols cannot be chosen: it is always 2048",
         "rows=0": "the weight of case rows=0 is 0",
         "rows": "--case",
@@ -109,6 +112,9 @@ def test_sizes_of_ones_own_are_timed_in_place_of_the_tasks(tmp_path: Path) -> No
         wrong = run(*words, "--case", case)
         assert wrong.returncode == 2
         assert named in wrong.stderr, wrong.stderr
+    twice = run(*words, "--case", "rows=300", "--case", "rows=300")
+    assert twice.returncode == 2
+    assert "--case rows=300 is there twice" in twice.stderr
     none = run(*words, "--case", "rows=300", "--check-only")
     assert none.returncode == 2
     assert "Leave out --check-only or --case." in none.stderr
@@ -121,6 +127,7 @@ def test_a_matrix_that_cannot_be_drawn_is_named(tmp_path: Path) -> None:
     done = run("evaluate", "spmv_csr", str(kernel), "--device", "cpu", "--case", "rows=300,nnz=3")
     assert done.returncode not in (0, 1, 2)
     assert "a sparse matrix has fewer entries than rows, and none may be empty" in done.stderr, done.stderr
+    assert "Leave out --case rows=300,nnz=3: if it works then, these sizes do not go together." in done.stderr
 
 
 def test_other_sizes_make_another_card() -> None:
@@ -130,6 +137,8 @@ def test_other_sizes_make_another_card() -> None:
     assert [case.label for case in other.cases if case.sweep] == ["rows=65536,K=4096,heavy_rows=3"]
     assert [case for case in other.cases if not case.sweep] == [case for case in card.cases if not case.sweep]
     assert other.hash != card.hash
+    fractions = cards.load("batch_norm").timed_at([{"N": 64, "C": 8, "epsilon": 0.5, "low": -3, "high": 3.5}])
+    assert [case.values["low"] for case in fractions.cases if case.sweep] == [-3]
     assert not other.times_as(card.hash)
     assert not other.timed_as
     assert (other.folder, other.path, other.source) == (card.folder, card.path, card.source)

@@ -176,5 +176,8 @@ def test_a_card_that_only_checks_less_is_told_and_p_stays() -> None:
     """The kept runs of a sparse task are by an earlier form of its card."""
     kept = Path(__file__).parent.parent.parent / "results" / "h200" / "spmv_csr_bf16"
     (remark,) = (remark for remark in only(kept).remarks if "card" in remark)
-    assert remark == "fewer checks: by an earlier form of the task card, which times the same and checks fewer cases"
+    assert remark == (
+        "fewer checks: by an earlier form of the task card, which times the same (the card says so) and checks fewer "
+        "cases"
+    )
     assert only(kept).score is not None
