@@ -157,7 +157,7 @@ def _category(run: Manifest) -> tuple[str, list[str]]:
         card = cards.load(run.card if Path(run.card).is_file() else run.task)
     except CudaMasterError:
         return "unknown", [f"There is no card of {run.task} here, so its category is unknown."]
-    if card.hash == run.card_hash:
+    if card.times_as(run.card_hash):
         return card.category, []
     return card.category, [f"The card of {run.task} has changed since its kernels were judged."]
 
