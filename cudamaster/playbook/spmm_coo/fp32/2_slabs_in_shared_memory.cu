@@ -8,12 +8,12 @@
 //      line's eight parts of 16 bytes, one in either half, and lanes of neighbouring rows begin with different
 //      halves: so the eight lanes that shared memory serves at a time meet in no bank. Entries of columns that
 //      are not in the slab, 12 % at 2048 columns, are fetched from X itself, and asked for before the last
-//      entries that are. A block shares a row that is much longer than the others. Small matrices, and more
-//      than 3616 columns, take step 1's kernels. At 65536 rows and K = 4096 an H200 takes 1.27 ms where step 1
-//      takes 1.97. What binds it now: the pipe of shared memory and L1, busy in 91 % of the cycles; a fifth of
-//      that is due to the entries beyond the slab. Tried, and no faster: eight lanes for a row of a slab of all
-//      2048 rows, which has seven such parts, so one lane idles; entries kept out of L1; more threads, which
-//      spill.
+//      entries that are. A block shares a row that is much longer than the others. Small matrices, more than
+//      3616 columns, and GPUs with less shared memory than an H100 take step 1's kernels. At 65536 rows and K =
+//      4096 an H200 takes 1.27 ms where step 1 takes 1.97. What binds it now: the pipe of shared memory and L1,
+//      busy in 91 % of the cycles; a fifth of that is due to the entries beyond the slab. Tried, and no faster:
+//      eight lanes for a row of a slab of all 2048 rows, which has seven such parts, so one lane idles; entries
+//      kept out of L1; more threads, which spill.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -31,14 +31,15 @@ constexpr int kRows = 32 / kQuad; // rows of A in a group, all of one length
 constexpr int kLongest = 128;     // pairs of entries in a row of a group at most
 constexpr int kFarthest = 15;     // entries beyond the slab in a row of a group at most
 constexpr int kFars = kFarthest + 1;
-constexpr int kBins = (kLongest + 1) * kFars + 1; // one for each two lengths, and the last for longer rows
-constexpr int kSmall = 256;                       // threads of a block that prepares
-constexpr int kLarge = 640;                       // threads of a block that multiplies
-constexpr int kRun = 4;                           // groups that a warp takes at a time
-constexpr int kBatch = 3;                         // pairs of entries that a lane asks for at a time
-constexpr int kManyEntries = 150000;              // from which sorting them first is worthwhile
-constexpr int kManyColumns = 512;                 // of X
-constexpr size_t kArena = 16 << 20;               // ints
+// One for each two lengths and each number of entries beyond the slab, and the last for longer rows.
+constexpr int kBins = (kLongest + 1) * kFars + 1;
+constexpr int kSmall = 256;          // threads of a block that prepares
+constexpr int kLarge = 640;          // threads of a block that multiplies
+constexpr int kRun = 4;              // groups that a warp takes at a time
+constexpr int kBatch = 3;            // pairs of entries that a lane asks for at a time
+constexpr int kManyEntries = 150000; // from which sorting them first is worthwhile
+constexpr int kManyColumns = 512;    // of X
+constexpr size_t kArena = 16 << 20;  // ints
 
 __device__ int4 arena[kArena / 4];
 
@@ -70,11 +71,16 @@ struct Sorted {
     float* values;
 };
 
+__device__ int pairs_of(int count) {
+    return count / 2 + count % 2;
+}
+
 __device__ int bin_of(int count, int far) {
-    int pairs = (count + 1) / 2;
+    int pairs = pairs_of(count);
     return pairs <= kLongest && far <= kFarthest ? pairs * kFars + far : kBins - 1;
 }
 
+constexpr size_t kMostPlaces = 0x7fffffff; // of pairs, or of far entries: a place is an int
 constexpr int kSlack = 2 * kBatch * kRows; // pairs behind the last that are read, not used
 
 // Writes an entry of row `row` of the slab; row 0 are zeros.
@@ -152,7 +158,7 @@ __global__ void __launch_bounds__(kSmall)
         int bin = bin_of(count, far);
         atomicAdd(&lengths[bin], 1);
         if (bin == kBins - 1) {
-            atomicAdd(&sorted.totals->long_pairs, (count + 1) / 2);
+            atomicAdd(&sorted.totals->long_pairs, pairs_of(count));
             atomicAdd(&sorted.totals->long_fars, far);
         }
     }
@@ -230,7 +236,7 @@ __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, bool 
         int position = bases[bin] + rank;
         int slot, far_slot;
         if (bin == kBins - 1) {
-            int pairs = (count + 1) / 2;
+            int pairs = pairs_of(count);
             slot = sorted.totals->pairs * kRows + atomicAdd(&sorted.totals->used_pairs, pairs);
             far_slot = sorted.totals->fars * kRows + atomicAdd(&sorted.totals->used_fars, far);
             sorted.longs[2 * (start.z + position)] = make_int4((int)row, slot, pairs, far_slot);
@@ -619,7 +625,8 @@ static bool by_slabs(int rows, int nnz, int K, const Element* values, const int*
     constexpr bool with_empty = true;
     plan_kernel_optimized<<<1, kPlanners>>>(chunks_at_most, height, with_empty, sorted);
     Totals totals;
-    cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost);
+    if (cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost) != cudaSuccess)
+        return false;
     int columns_used = totals.highest + 1;
     if (columns_used > 2 * kHeight)
         return false;
@@ -627,6 +634,8 @@ static bool by_slabs(int rows, int nnz, int K, const Element* values, const int*
 
     size_t room = (size_t)totals.pairs * kRows + totals.long_pairs;
     size_t far_room = (size_t)totals.fars * kRows + totals.long_fars;
+    if (room > kMostPlaces || far_room > kMostPlaces)
+        return false;
     size_t needed = 4 * (room + kSlack) + 2 * far_room + (4 + kRows) * (size_t)totals.groups +
                     8 * (size_t)totals.longs + 32;
     int* more = nullptr;

@@ -8,10 +8,11 @@
 //      the row of the slab in 16 bits, and the value. Four lanes share a row of A. Each takes two of a line's
 //      eight parts of 16 bytes, one in either half, and lanes of neighbouring rows begin with different halves:
 //      so the eight lanes that shared memory serves at a time meet in no bank. A block shares a row that is
-//      much longer than the others. Small matrices take step 1's kernels. At 16384 columns and K = 4096 an H200
-//      takes 0.45 ms where step 1 takes 2.15. What binds it now: what lies between two slabs, about 10 µs;
-//      without loads and additions to Y it would take a fifth less. Tried, and no faster: the next slab fetched
-//      to L2 beforehand; shorter shares of rows for a warp.
+//      much longer than the others. Small matrices, more than 114688 columns, and GPUs with less shared memory
+//      than an H100 take step 1's kernels. At 16384 columns and K = 4096 an H200 takes 0.45 ms where step 1
+//      takes 2.15. What binds it now: what lies between two slabs, about 10 µs; without loads and additions to
+//      Y it would take a fifth less. Tried, and no faster: the next slab fetched to L2 beforehand; shorter
+//      shares of rows for a warp.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -70,11 +71,16 @@ struct Sorted {
     float* values;
 };
 
+__device__ int pairs_of(int count) {
+    return count / 2 + count % 2;
+}
+
 __device__ int bin_of(int count, int far) {
-    int pairs = (count + 1) / 2;
+    int pairs = pairs_of(count);
     return pairs <= kLongest && far <= kFarthest ? pairs * kFars + far : kBins - 1;
 }
 
+constexpr size_t kMostPlaces = 0x7fffffff; // of pairs, or of far entries: a place is an int
 constexpr int kSlack = 2 * kBatch * kRows; // pairs behind the last that are read, not used
 
 // Writes an entry of row `row` of the slab; row 0 are zeros.
@@ -91,7 +97,7 @@ __device__ int start_of(int chunk, int bin) {
 constexpr int kAtOnce = 4;              // entries that a thread looks at together
 constexpr int kTile = kAtOnce * kSmall; // entries that a block looks at together
 
-// The row (CSR) or column (CSC) that entry `p` is in, searched for by a warp in ranges of 32 parts.
+// The column that entry `p` is in, searched for by a warp in ranges of 32 parts.
 __device__ int owner_of(const int* offsets, int high, int p) {
     int low = 0;
     while (low < high) {
@@ -103,7 +109,7 @@ __device__ int owner_of(const int* offsets, int high, int p) {
     return low;
 }
 
-// Calls visit(entry, row, column) for each entry; in CSR for lanes without an entry as well, with row -1.
+// Calls visit(entry, row, column) for each entry.
 template <class Visit>
 __device__ void for_each_entry(int owners, const int* __restrict__ offsets, const int* __restrict__ others,
                                Visit visit) {
@@ -190,7 +196,7 @@ __global__ void __launch_bounds__(kSmall)
         int bin = bin_of(count, far);
         atomicAdd(&lengths[bin], 1);
         if (bin == kBins - 1) {
-            atomicAdd(&sorted.totals->long_pairs, (count + 1) / 2);
+            atomicAdd(&sorted.totals->long_pairs, pairs_of(count));
             atomicAdd(&sorted.totals->long_fars, far);
         }
     }
@@ -269,7 +275,7 @@ __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, bool 
         int position = bases[bin] + rank;
         int slot, far_slot;
         if (bin == kBins - 1) {
-            int pairs = (count + 1) / 2;
+            int pairs = pairs_of(count);
             slot = sorted.totals->pairs * kRows + atomicAdd(&sorted.totals->used_pairs, pairs);
             far_slot = sorted.totals->fars * kRows + atomicAdd(&sorted.totals->used_fars, far);
             sorted.longs[2 * (start.z + position)] = make_int4((int)row, slot, pairs, far_slot);
@@ -607,7 +613,8 @@ static bool by_slabs(int rows, int columns, int K, const Element* values, const 
     constexpr bool with_empty = false;
     plan_kernel_optimized<<<1, kPlanners>>>(chunks_at_most, height, with_empty, sorted);
     Totals totals;
-    cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost);
+    if (cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost) != cudaSuccess)
+        return false;
     int columns_used = totals.highest + 1;
     int chunks = columns_used == 0 ? 1 : (columns_used - 1) / height + 1;
     if (chunks > chunks_at_most)
@@ -615,6 +622,8 @@ static bool by_slabs(int rows, int columns, int K, const Element* values, const 
 
     size_t room = (size_t)totals.pairs * kRows + totals.long_pairs;
     size_t far_room = (size_t)totals.fars * kRows + totals.long_fars;
+    if (room > kMostPlaces || far_room > kMostPlaces)
+        return false;
     size_t needed = 4 * (room + kSlack) + 2 * far_room + (4 + kRows) * (size_t)totals.groups +
                     8 * (size_t)totals.longs + 32;
     int* more = nullptr;

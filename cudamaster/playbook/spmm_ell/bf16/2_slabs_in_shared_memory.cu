@@ -8,10 +8,11 @@
 //      should end together. Entries shrink to 4 bytes: the row of the slab and the bf16 value. Four lanes share
 //      a row of A. Each takes two of a line's eight parts of 16 bytes, one in either half, and lanes of
 //      neighbouring rows begin with different halves: so the eight lanes that shared memory serves at a time
-//      meet in no bank. A block shares a row that is much longer than the others. Small matrices take step 1's
-//      kernels. At 32768 columns and K = 4096 an H200 takes 0.63 ms where step 1 takes 0.78. What binds it now:
-//      what lies between two slabs, about 10 µs; without loads and additions to Y it would take a fifth less.
-//      Tried, and no faster: the next slab fetched to L2 beforehand; shorter shares of rows for a warp.
+//      meet in no bank. A block shares a row that is much longer than the others. Small matrices, more than
+//      114688 columns, and GPUs with less shared memory than an H100 take step 1's kernels. At 32768 columns
+//      and K = 4096 an H200 takes 0.63 ms where step 1 takes 0.78. What binds it now: what lies between two
+//      slabs, about 10 µs; without loads and additions to Y it would take a fifth less. Tried, and no faster:
+//      the next slab fetched to L2 beforehand; shorter shares of rows for a warp.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -69,11 +70,16 @@ struct Sorted {
     unsigned* packed; // entries: row of the slab, and in the upper half the value
 };
 
+__device__ int pairs_of(int count) {
+    return count / 2 + count % 2;
+}
+
 __device__ int bin_of(int count, int far) {
-    int pairs = (count + 1) / 2;
+    int pairs = pairs_of(count);
     return pairs <= kLongest && far <= kFarthest ? pairs * kFars + far : kBins - 1;
 }
 
+constexpr size_t kMostPlaces = 0x7fffffff; // of pairs, or of far entries: a place is an int
 constexpr int kSlack = 2 * kBatch * kRows; // pairs behind the last that are read, not used
 
 // Writes an entry of row `row` of the slab; row 0 are zeros.
@@ -92,7 +98,7 @@ constexpr int kTile = kAtOnce * kSmall; // entries that a block looks at togethe
 // Calls visit(slot, row, column) for each slot that has an entry.
 template <class Visit>
 __device__ void for_each_entry(int rows, int width, const int* __restrict__ col_ids, Visit visit) {
-    long long slots = (long long)rows * width;
+    long long slots = (long long)rows * width; // kMostPlaces at most
     for (long long tile = blockIdx.x * (long long)kTile; tile < slots; tile += gridDim.x * (long long)kTile) {
         int column[kAtOnce];
 #pragma unroll
@@ -104,7 +110,7 @@ __device__ void for_each_entry(int rows, int width, const int* __restrict__ col_
         for (int i = 0; i < kAtOnce; ++i) {
             long long p = tile + i * kSmall + threadIdx.x;
             if (column[i] >= 0)
-                visit(p, p <= 0x7fffffff ? (int)p / width : (int)(p / width), column[i]);
+                visit(p, (int)p / width, column[i]);
         }
     }
 }
@@ -152,7 +158,7 @@ __global__ void __launch_bounds__(kSmall)
         int bin = bin_of(count, far);
         atomicAdd(&lengths[bin], 1);
         if (bin == kBins - 1) {
-            atomicAdd(&sorted.totals->long_pairs, (count + 1) / 2);
+            atomicAdd(&sorted.totals->long_pairs, pairs_of(count));
             atomicAdd(&sorted.totals->long_fars, far);
         }
     }
@@ -231,7 +237,7 @@ __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, bool 
         int position = bases[bin] + rank;
         int slot, far_slot;
         if (bin == kBins - 1) {
-            int pairs = (count + 1) / 2;
+            int pairs = pairs_of(count);
             slot = sorted.totals->pairs * kRows + atomicAdd(&sorted.totals->used_pairs, pairs);
             far_slot = sorted.totals->fars * kRows + atomicAdd(&sorted.totals->used_fars, far);
             sorted.longs[2 * (start.z + position)] = make_int4((int)row, slot, pairs, far_slot);
@@ -541,8 +547,8 @@ __global__ void __launch_bounds__(kSmall)
 static bool by_slabs(int rows, int max_nnz_per_row, int K, const Element* values, const int* col_ids,
                      const Element* X, Element* Y) {
     constexpr int height = kHeight;
-    int chunks_at_most = kMaxChunks;
-    if (chunks_at_most > kMaxChunks)
+    constexpr int chunks_at_most = kMaxChunks;
+    if ((long long)rows * max_nnz_per_row > (long long)kMostPlaces) // entries are counted in ints
         return false;
     if (K % kColumns != 0 || (((size_t)X | (size_t)Y) & 15) != 0)
         return false;
@@ -581,7 +587,8 @@ static bool by_slabs(int rows, int max_nnz_per_row, int K, const Element* values
     constexpr bool with_empty = false;
     plan_kernel_optimized<<<1, kPlanners>>>(chunks_at_most, height, with_empty, sorted);
     Totals totals;
-    cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost);
+    if (cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost) != cudaSuccess)
+        return false;
     int columns_used = totals.highest + 1;
     int chunks = columns_used == 0 ? 1 : (columns_used - 1) / height + 1;
     if (chunks > chunks_at_most)
@@ -589,6 +596,8 @@ static bool by_slabs(int rows, int max_nnz_per_row, int K, const Element* values
 
     size_t room = (size_t)totals.pairs * kRows + totals.long_pairs;
     size_t far_room = (size_t)totals.fars * kRows + totals.long_fars;
+    if (room > kMostPlaces || far_room > kMostPlaces)
+        return false;
     size_t needed = 4 * (room + kSlack) + 2 * far_room + (4 + kRows) * (size_t)totals.groups +
                     8 * (size_t)totals.longs + 32;
     needed += (size_t)rows * K;
