@@ -80,6 +80,9 @@ __device__ int bin_of(int count, int far) {
     return pairs <= kLongest && far <= kFarthest ? pairs * kFars + far : kBins - 1;
 }
 
+// A block shares a long row, which costs barriers: where more than one in kLongShare is long, step 1 takes the matrix.
+// That share is a guess; no such matrix was timed.
+constexpr int kLongShare = 16;
 constexpr size_t kMostPlaces = 0x7fffffff; // of pairs, or of far entries: a place is an int
 constexpr int kSlack = 2 * kBatch * kRows; // pairs behind the last that are read, not used
 
@@ -623,6 +626,8 @@ static bool by_slabs(int rows, int columns, int K, const Element* values, const 
     size_t room = (size_t)totals.pairs * kRows + totals.long_pairs;
     size_t far_room = (size_t)totals.fars * kRows + totals.long_fars;
     if (room > kMostPlaces || far_room > kMostPlaces)
+        return false;
+    if ((size_t)totals.longs * kLongShare > (size_t)rows * chunks)
         return false;
     size_t needed = 4 * (room + kSlack) + 2 * far_room + (4 + kRows) * (size_t)totals.groups +
                     8 * (size_t)totals.longs + 32;
