@@ -1,6 +1,6 @@
 // idea: Keep slabs of X in shared memory, one chunk of A's columns after the other
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and X is larger than L2. A
-//      slab of up to 1792 rows by 32 columns of X, one line of 128 bytes in each row, fits into a processor's
+//      slab of up to 1792 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's
 //      shared memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks of that height, and
 //      a block multiplies the entries of one chunk by one slab: each element of X is loaded from memory once.
 //      What a chunk gives to Y is added by atomic operations of 16 bytes. In each chunk the rows are sorted by
@@ -28,14 +28,12 @@ constexpr int kShared = (kHeight + 1) * kChunk * 16;
 constexpr int kQuad = 4;          // lanes that share a row of A, each for twice 16 bytes of a slab
 constexpr int kRows = 32 / kQuad; // rows of A in a group, all of one length
 constexpr int kLongest = 128;     // pairs of entries in a row of a group at most
-constexpr int kFarthest = 0;
 constexpr int kMaxChunks = 64;
-constexpr int kFars = kFarthest + 1;
-constexpr int kBins = (kLongest + 1) * kFars + 1; // one for each two lengths, and the last for longer rows
-constexpr int kSmall = 256;                       // threads of a block that prepares
-constexpr int kLarge = 768;                       // threads of a block that multiplies
-constexpr int kRun = 4;                           // groups that a warp takes at a time
-constexpr int kBatch = 3;                         // pairs of entries that a lane asks for at a time
+constexpr int kBins = kLongest + 2; // one for each number of pairs, and the last for longer rows
+constexpr int kSmall = 256;         // threads of a block that prepares
+constexpr int kLarge = 768;         // threads of a block that multiplies
+constexpr int kRun = 4;             // groups that a warp takes at a time
+constexpr int kBatch = 3;           // pairs of entries that a lane asks for at a time
 constexpr int kManyRows = 512;      // from which sorting the entries by chunks is worthwhile, with
 constexpr int kManyChunks = 2;      // full chunks of A's columns and
 constexpr int kManyColumns = 512;   // columns of X
@@ -47,9 +45,8 @@ __device__ int4 arena[kArena / 4];
 struct Totals {
     int highest;    // column of any entry
     int long_pairs; // pairs of entries of long rows
-    int long_fars;  // and their entries beyond the slab
-    int used_pairs, used_fars;
-    int groups, pairs, longs, fars;
+    int used_pairs;
+    int groups, pairs, longs;
     int next_unit;
 };
 
@@ -59,14 +56,11 @@ struct Sorted {
     int* lengths;           // of chunks and bins: keys
     int* taken;             // of chunks and bins: keys that have their place
     int* counts;            // of keys: entries in the slab
-    int* far_counts;        // and beyond it
-    int4* starts;           // of chunks and bins, longest first: first group, pair, long row, far entry
+    int4* starts;           // of chunks and bins, longest first: first group, pair, long row
     int* slots;             // of keys: place of the first pair, for long rows ~place
-    int* far_slots;         // of keys: place of the first far entry
-    int4* longs;            // two of each: row, first pair, pairs, first far entry; far entries
-    int4* groups;           // first pair, pairs, first far entry, far entries
+    int4* longs;            // row, first pair, pairs
+    int2* groups;           // first pair, pairs
     int* order;             // rows of groups, -1 for none
-    int2* fars;             // entries beyond the slab: column, bits of the value in fp32
     unsigned short* packed; // entries: row of the slab
     float* values;
 };
@@ -75,15 +69,15 @@ __device__ int pairs_of(int count) {
     return count / 2 + count % 2;
 }
 
-__device__ int bin_of(int count, int far) {
+__device__ int bin_of(int count) {
     int pairs = pairs_of(count);
-    return pairs <= kLongest && far <= kFarthest ? pairs * kFars + far : kBins - 1;
+    return pairs <= kLongest ? pairs : kBins - 1;
 }
 
 // A block shares a long row, which costs barriers: where more than one in kLongShare is long, step 1 takes the matrix.
 // That share is a guess; no such matrix was timed.
 constexpr int kLongShare = 16;
-constexpr size_t kMostPlaces = 0x7fffffff; // of pairs, or of far entries: a place is an int
+constexpr size_t kMostPlaces = 0x7fffffff; // of pairs: a place is an int
 constexpr int kSlack = 2 * kBatch * kRows; // pairs behind the last that are read, not used
 
 // Writes an entry of row `row` of the slab; row 0 are zeros.
@@ -179,13 +173,8 @@ __global__ void __launch_bounds__(kSmall)
         atomicMax(&sorted.totals->highest, highest);
 }
 
-__device__ int far_count_of([[maybe_unused]] const Sorted& sorted, [[maybe_unused]] long long row) {
-    return 0;
-}
-
 // How many keys each bin has. A block has keys of one chunk, blockIdx.y.
-__global__ void __launch_bounds__(kSmall)
-    survey_kernel_optimized(int rows, [[maybe_unused]] int height, Sorted sorted) {
+__global__ void __launch_bounds__(kSmall) survey_kernel_optimized(int rows, int height, Sorted sorted) {
     if ((int)blockIdx.y > sorted.totals->highest / height)
         return;
     __shared__ int lengths[kBins];
@@ -194,14 +183,11 @@ __global__ void __launch_bounds__(kSmall)
     __syncthreads();
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
     if (row < rows) {
-        int far = far_count_of(sorted, row);
         int count = sorted.counts[(size_t)blockIdx.y * rows + row];
-        int bin = bin_of(count, far);
+        int bin = bin_of(count);
         atomicAdd(&lengths[bin], 1);
-        if (bin == kBins - 1) {
+        if (bin == kBins - 1)
             atomicAdd(&sorted.totals->long_pairs, pairs_of(count));
-            atomicAdd(&sorted.totals->long_fars, far);
-        }
     }
     __syncthreads();
     for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
@@ -211,8 +197,7 @@ __global__ void __launch_bounds__(kSmall)
 
 // Where each bin starts: sums over all bins before it, by one block.
 constexpr int kPlanners = 1024;
-__global__ void __launch_bounds__(kPlanners)
-    plan_kernel_optimized(int chunks, [[maybe_unused]] int height, bool with_empty, Sorted sorted) {
+__global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(int chunks, int height, Sorted sorted) {
     chunks = min(chunks, sorted.totals->highest / height + 1);
     __shared__ int4 warp_sums[kPlanners / 32];
     int bins = chunks * kBins, share = (bins + kPlanners - 1) / kPlanners;
@@ -222,11 +207,10 @@ __global__ void __launch_bounds__(kPlanners)
         int bin = kBins - 1 - i % kBins, keys = sorted.lengths[i / kBins * kBins + bin];
         if (bin == kBins - 1) {
             sum.z += keys;
-        } else if (bin > 0 || with_empty) {
-            int groups = (keys + kRows - 1) / kRows;
+        } else {
+            int groups = bin > 0 ? (keys + kRows - 1) / kRows : 0; // a row without entries adds nothing to Y
             sum.x += groups;
-            sum.y += groups * (bin / kFars);
-            sum.w += groups * (bin % kFars);
+            sum.y += groups * bin;
         }
     };
     int4 sum = make_int4(0, 0, 0, 0);
@@ -235,16 +219,16 @@ __global__ void __launch_bounds__(kPlanners)
     int4 end = sum;
     for (int distance = 1; distance < 32; distance *= 2) {
         int x = __shfl_up_sync(kFullMask, end.x, distance), y = __shfl_up_sync(kFullMask, end.y, distance),
-            z = __shfl_up_sync(kFullMask, end.z, distance), w = __shfl_up_sync(kFullMask, end.w, distance);
+            z = __shfl_up_sync(kFullMask, end.z, distance);
         if (lane >= distance)
-            end.x += x, end.y += y, end.z += z, end.w += w;
+            end.x += x, end.y += y, end.z += z;
     }
     if (lane == 31)
         warp_sums[warp] = end;
     __syncthreads();
-    int4 at = make_int4(end.x - sum.x, end.y - sum.y, end.z - sum.z, end.w - sum.w);
+    int4 at = make_int4(end.x - sum.x, end.y - sum.y, end.z - sum.z, 0);
     for (int i = 0; i < warp; ++i)
-        at.x += warp_sums[i].x, at.y += warp_sums[i].y, at.z += warp_sums[i].z, at.w += warp_sums[i].w;
+        at.x += warp_sums[i].x, at.y += warp_sums[i].y, at.z += warp_sums[i].z;
     for (int i = first; i < last; ++i) {
         sorted.starts[i] = at;
         add_size_of(at, i);
@@ -254,12 +238,11 @@ __global__ void __launch_bounds__(kPlanners)
         sorted.totals->groups = at.x;
         sorted.totals->pairs = at.y;
         sorted.totals->longs = at.z;
-        sorted.totals->fars = at.w;
     }
 }
 
 // Gives each key its place, and fills places that no entry will take with products of zeros.
-__global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, bool with_empty, Sorted sorted) {
+__global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorted sorted) {
     __shared__ int members[kBins], bases[kBins];
     int chunk = blockIdx.y;
     for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
@@ -267,33 +250,30 @@ __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, bool 
     __syncthreads();
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
     size_t key = (size_t)chunk * rows + row;
-    int count = row < rows ? sorted.counts[key] : 0, far = row < rows ? far_count_of(sorted, row) : 0;
-    int bin = bin_of(count, far), rank = row < rows ? atomicAdd(&members[bin], 1) : 0;
+    int count = row < rows ? sorted.counts[key] : 0;
+    int bin = bin_of(count), rank = row < rows ? atomicAdd(&members[bin], 1) : 0;
     __syncthreads();
     for (int i = threadIdx.x; i < kBins; i += kSmall)
         bases[i] = members[i] > 0 ? atomicAdd(&sorted.taken[chunk * kBins + i], members[i]) : 0;
     __syncthreads();
-    if (row < rows && (bin > 0 || with_empty)) {
+    if (row < rows && bin > 0) {
         int4 start = sorted.starts[start_of(chunk, bin)];
         int position = bases[bin] + rank;
-        int slot, far_slot;
+        int slot;
         if (bin == kBins - 1) {
             int pairs = pairs_of(count);
             slot = sorted.totals->pairs * kRows + atomicAdd(&sorted.totals->used_pairs, pairs);
-            far_slot = sorted.totals->fars * kRows + atomicAdd(&sorted.totals->used_fars, far);
-            sorted.longs[2 * (start.z + position)] = make_int4((int)row, slot, pairs, far_slot);
-            sorted.longs[2 * (start.z + position) + 1] = make_int4(far, 0, 0, 0);
+            sorted.longs[start.z + position] = make_int4((int)row, slot, pairs, 0);
             if (count % 2 != 0)
                 put(sorted, 2 * ((size_t)slot + count / 2) + 1, 0, Element(0.0f));
             slot = ~slot;
         } else {
             int group = start.x + position / kRows, member = position % kRows;
-            int pair = start.y + position / kRows * (bin / kFars), step = start.w + position / kRows * far;
+            int pair = start.y + position / kRows * bin;
             slot = pair * kRows + member;
-            far_slot = step * kRows + member;
             sorted.order[group * kRows + member] = (int)row;
             if (member == 0)
-                sorted.groups[group] = make_int4(pair, bin / kFars, step, far);
+                sorted.groups[group] = make_int2(pair, bin);
             if (count % 2 != 0)
                 put(sorted, 2 * ((size_t)slot + count / 2 * kRows) + 1, 0, Element(0.0f));
         }
@@ -303,19 +283,16 @@ __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, bool 
         for (int i = threadIdx.x; i < 2 * kSlack; i += kSmall)
             put(sorted, 2 * ((size_t)sorted.totals->pairs * kRows + sorted.totals->long_pairs) + i, 0,
                 Element(0.0f));
-    for (int i = blockIdx.x; i < kBins - 1; i += gridDim.x) {
-        int keys = i > 0 || with_empty ? sorted.lengths[chunk * kBins + i] : 0;
+    for (int i = 1 + blockIdx.x; i < kBins - 1; i += gridDim.x) {
+        int keys = sorted.lengths[chunk * kBins + i];
         if (keys % kRows == 0)
             continue;
         int4 start = sorted.starts[start_of(chunk, i)];
-        int pairs = i / kFars, steps = i % kFars, group = keys / kRows, first = keys % kRows;
-        size_t pair = start.y + group * pairs, step = start.w + group * steps;
-        for (int k = threadIdx.x; k < 2 * pairs * kRows; k += kSmall)
+        int group = keys / kRows, first = keys % kRows;
+        size_t pair = start.y + group * i;
+        for (int k = threadIdx.x; k < 2 * i * kRows; k += kSmall)
             if (k / 2 % kRows >= first)
                 put(sorted, 2 * pair * kRows + k, 0, Element(0.0f));
-        for (int k = threadIdx.x; k < steps * kRows; k += kSmall)
-            if (k % kRows >= first)
-                sorted.fars[step * kRows + k] = make_int2(-1, 0);
         if (threadIdx.x >= first && threadIdx.x < kRows)
             sorted.order[(start.x + group) * kRows + threadIdx.x] = -1;
     }
@@ -353,7 +330,6 @@ struct Sums {
             at[i] += value * __uint_as_float(words[i]);
         }
     }
-    __device__ void store(Element* y) const { __stcs((float4*)y, make_float4(at[0], at[1], at[2], at[3])); }
     __device__ void add_to(float* sums) const {
 #pragma unroll
         for (int i = 0; i < kColumns; i += 4) {
@@ -421,11 +397,9 @@ struct Batch {
     }
 };
 
-template <bool kChunked>
 __global__ void __launch_bounds__(kLarge, 1)
-    multiply_kernel_optimized(int K, int columns, int chunks, int height, int parts, int units, Sorted sorted,
-                              const Element* __restrict__ X, Element* __restrict__ Y,
-                              float* __restrict__ sums) {
+    multiply_kernel_optimized(int K, int columns, int chunks, int height, int units, Sorted sorted,
+                              const Element* __restrict__ X, float* __restrict__ sums) {
     extern __shared__ int4 slab_rows[];
     __shared__ float long_sums[kWidth];
     __shared__ int next_unit, next_run;
@@ -445,13 +419,10 @@ __global__ void __launch_bounds__(kLarge, 1)
         if (unit >= units)
             break;
         // Blocks that work at a time share rows of Y. The last chunk, which may have fewer columns, comes last.
-        int part = kChunked ? 0 : unit / slabs, chunk = 0, index = unit % slabs;
-        if (kChunked && unit < slabs * (chunks - 1)) {
+        int chunk = chunks - 1, index = unit - slabs * (chunks - 1);
+        if (index < 0) {
             chunk = unit % (chunks - 1);
             index = unit / (chunks - 1);
-        } else if (kChunked) {
-            chunk = chunks - 1;
-            index = unit - slabs * (chunks - 1);
         }
         long long first_column = (long long)index * kWidth;
         int last_row = min(height, columns - chunk * height);
@@ -474,26 +445,14 @@ __global__ void __launch_bounds__(kLarge, 1)
         auto finish = [&](int row, const Sums* sum) {
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-                if (inside[half] && row >= 0) {
-                    if constexpr (kChunked)
-                        sum[half].add_to(sums + (size_t)row * K + k[half]);
-                    else
-                        sum[half].store(Y + (size_t)row * K + k[half]);
-                }
-        };
-        // Adds an entry whose row of X is not in the slab.
-        [[maybe_unused]] auto add_far = [&](Sums* sum, int2 entry) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                if (entry.x >= 0 && inside[half])
-                    sum[half].add(__int_as_float(entry.y),
-                                  __ldg((const uint4*)(X + (size_t)entry.x * K + k[half])));
+                if (inside[half] && row >= 0)
+                    sum[half].add_to(sums + (size_t)row * K + k[half]);
         };
 
         int4 start = sorted.starts[chunk * kBins], stop = sorted.starts[(chunk + 1) * kBins];
         // Long rows: the whole block shares one.
-        for (int i = start.z + part; i < stop.z; i += parts) {
-            int4 row = sorted.longs[2 * i];
+        for (int i = start.z; i < stop.z; ++i) {
+            int4 row = sorted.longs[i];
             Sums sum[2];
             sum[0].clear();
             sum[1].clear();
@@ -531,10 +490,10 @@ __global__ void __launch_bounds__(kLarge, 1)
         // Runs of groups, which lie one behind the other. Lanes hold the lengths and rows of a run, one run ahead.
         int runs = (stop.x - start.x + kRun - 1) / kRun;
         int next = 0, next_rows = 0;
-        int4 next_groups = make_int4(0, 0, 0, 0);
+        int2 next_groups = make_int2(0, 0);
         auto fetch = [&]() {
             if (lane == 0)
-                next = atomicAdd(&next_run, 1) * parts + part;
+                next = atomicAdd(&next_run, 1);
             next = __shfl_sync(kFullMask, next, 0);
             if (next < runs) {
                 int group = start.x + next * kRun;
@@ -545,7 +504,7 @@ __global__ void __launch_bounds__(kLarge, 1)
         fetch();
         while (next < runs) {
             int many = min(kRun, stop.x - start.x - next * kRun), rows = next_rows;
-            int4 groups = next_groups;
+            int2 groups = next_groups;
             size_t slot = (size_t)__shfl_sync(kFullMask, groups.x, 0) * kRows + member;
             Batch now;
             now.load(sorted, slot);
@@ -613,8 +572,7 @@ static bool by_slabs(int rows, int columns, int K, const Element* values, const 
     count_kernel_optimized<<<small_grid, kSmall>>>(rows, columns, row_indices, col_offsets, chunks_at_most,
                                                    height, sorted);
     survey_kernel_optimized<<<key_grid, kSmall>>>(rows, height, sorted);
-    constexpr bool with_empty = false;
-    plan_kernel_optimized<<<1, kPlanners>>>(chunks_at_most, height, with_empty, sorted);
+    plan_kernel_optimized<<<1, kPlanners>>>(chunks_at_most, height, sorted);
     Totals totals;
     if (cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost) != cudaSuccess)
         return false;
@@ -624,13 +582,11 @@ static bool by_slabs(int rows, int columns, int K, const Element* values, const 
         return false;
 
     size_t room = (size_t)totals.pairs * kRows + totals.long_pairs;
-    size_t far_room = (size_t)totals.fars * kRows + totals.long_fars;
-    if (room > kMostPlaces || far_room > kMostPlaces)
+    if (room > kMostPlaces)
         return false;
     if ((size_t)totals.longs * kLongShare > (size_t)rows * chunks)
         return false;
-    size_t needed = 4 * (room + kSlack) + 2 * far_room + (4 + kRows) * (size_t)totals.groups +
-                    8 * (size_t)totals.longs + 32;
+    size_t needed = 4 * (room + kSlack) + (2 + kRows) * (size_t)totals.groups + 4 * (size_t)totals.longs + 32;
     int* more = nullptr;
     if (used + needed > kArena) {
         if (cudaMallocAsync((void**)&more, needed * sizeof(int), 0) != cudaSuccess) {
@@ -640,26 +596,23 @@ static bool by_slabs(int rows, int columns, int K, const Element* values, const 
         ints = more;
         used = 0;
     }
-    sorted.longs = (int4*)take(8 * (size_t)totals.longs);
-    sorted.groups = (int4*)take(4 * (size_t)totals.groups);
+    sorted.longs = (int4*)take(4 * (size_t)totals.longs);
+    sorted.groups = (int2*)take(2 * (size_t)totals.groups);
     sorted.order = take(kRows * (size_t)totals.groups);
-    sorted.fars = (int2*)take(2 * far_room);
     sorted.packed = (unsigned short*)take(room + kSlack);
     sorted.values = (float*)take(2 * (room + kSlack));
     key_grid.y = chunks;
-    place_kernel_optimized<<<key_grid, kSmall>>>(rows, with_empty, sorted);
+    place_kernel_optimized<<<key_grid, kSmall>>>(rows, sorted);
     scatter_kernel_optimized<<<small_grid, kSmall>>>(rows, columns, values, row_indices, col_offsets, height,
                                                      sorted);
     int slabs = (K - 1) / kWidth + 1;
-    constexpr int parts = 1;
-    int units = chunks * parts * slabs;
+    int units = chunks * slabs;
     int grid = units < processors ? units : processors;
     float* sums = Y;
     cudaMemsetAsync(sums, 0, sizeof(float) * rows * K, 0);
-    cudaFuncSetAttribute(multiply_kernel_optimized<true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         kShared);
-    multiply_kernel_optimized<true>
-        <<<grid, kLarge, kShared>>>(K, columns_used, chunks, height, parts, units, sorted, X, Y, sums);
+    cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, chunks, height, units, sorted, X,
+                                                         sums);
     if (more != nullptr)
         cudaFreeAsync(more, 0);
     return true;

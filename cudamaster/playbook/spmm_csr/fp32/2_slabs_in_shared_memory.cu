@@ -1,7 +1,7 @@
 // idea: Keep a slab of X in shared memory and stream the matrix past it, sorted by length of row
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and that gather is what
-//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into a
-//      processor's shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows
+//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into an
+//      SM's shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows
 //      of A past it. What the stream costs has to be small, so the matrix is sorted first. Rows of one length
 //      stand together, since the eight rows that a warp sums at a time should end together. Entries shrink to 6
 //      bytes: the row of the slab in 16 bits, and the value. Four lanes share a row of A. Each takes two of a
@@ -227,8 +227,7 @@ __global__ void __launch_bounds__(kSmall)
 
 // Where each bin starts: sums over all bins before it, by one block.
 constexpr int kPlanners = 1024;
-__global__ void __launch_bounds__(kPlanners)
-    plan_kernel_optimized(int chunks, [[maybe_unused]] int height, bool with_empty, Sorted sorted) {
+__global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(int chunks, Sorted sorted) {
     __shared__ int4 warp_sums[kPlanners / 32];
     int bins = chunks * kBins, share = (bins + kPlanners - 1) / kPlanners;
     int first = min(threadIdx.x * share, bins), last = min(first + share, bins);
@@ -237,7 +236,7 @@ __global__ void __launch_bounds__(kPlanners)
         int bin = kBins - 1 - i % kBins, keys = sorted.lengths[i / kBins * kBins + bin];
         if (bin == kBins - 1) {
             sum.z += keys;
-        } else if (bin > 0 || with_empty) {
+        } else {
             int groups = (keys + kRows - 1) / kRows;
             sum.x += groups;
             sum.y += groups * (bin / kFars);
@@ -274,7 +273,7 @@ __global__ void __launch_bounds__(kPlanners)
 }
 
 // Gives each key its place, and fills places that no entry will take with products of zeros.
-__global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, bool with_empty, Sorted sorted) {
+__global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorted sorted) {
     __shared__ int members[kBins], bases[kBins];
     int chunk = blockIdx.y;
     for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
@@ -288,7 +287,7 @@ __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, bool 
     for (int i = threadIdx.x; i < kBins; i += kSmall)
         bases[i] = members[i] > 0 ? atomicAdd(&sorted.taken[chunk * kBins + i], members[i]) : 0;
     __syncthreads();
-    if (row < rows && (bin > 0 || with_empty)) {
+    if (row < rows) {
         int4 start = sorted.starts[start_of(chunk, bin)];
         int position = bases[bin] + rank;
         int slot, far_slot;
@@ -320,7 +319,7 @@ __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, bool 
             put(sorted, 2 * ((size_t)sorted.totals->pairs * kRows + sorted.totals->long_pairs) + i, 0,
                 Element(0.0f));
     for (int i = blockIdx.x; i < kBins - 1; i += gridDim.x) {
-        int keys = i > 0 || with_empty ? sorted.lengths[chunk * kBins + i] : 0;
+        int keys = sorted.lengths[chunk * kBins + i];
         if (keys % kRows == 0)
             continue;
         int4 start = sorted.starts[start_of(chunk, i)];
@@ -380,18 +379,6 @@ struct Sums {
         }
     }
     __device__ void store(Element* y) const { __stcs((float4*)y, make_float4(at[0], at[1], at[2], at[3])); }
-    __device__ void add_to(float* sums) const {
-#pragma unroll
-        for (int i = 0; i < kColumns; i += 4) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-            atomicAdd((float4*)(sums + i), make_float4(at[i], at[i + 1], at[i + 2], at[i + 3]));
-#else
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
-                atomicAdd(sums + i + j, at[i + j]);
-#endif
-        }
-    }
 };
 
 template <class T> __device__ T stream(const T* at) {
@@ -460,11 +447,9 @@ struct Batch {
     }
 };
 
-template <bool kChunked>
 __global__ void __launch_bounds__(kLarge, 1)
-    multiply_kernel_optimized(int K, int columns, int chunks, int height, int parts, int units, Sorted sorted,
-                              const Element* __restrict__ X, Element* __restrict__ Y,
-                              float* __restrict__ sums) {
+    multiply_kernel_optimized(int K, int columns, int parts, int units, Sorted sorted,
+                              const Element* __restrict__ X, Element* __restrict__ Y) {
     extern __shared__ int4 slab_rows[];
     __shared__ float long_sums[kWidth];
     __shared__ int next_unit, next_run;
@@ -483,18 +468,10 @@ __global__ void __launch_bounds__(kLarge, 1)
         int unit = next_unit;
         if (unit >= units)
             break;
-        // Blocks that work at a time share rows of Y. The last chunk, which may have fewer columns, comes last.
-        int part = kChunked ? 0 : unit / slabs, chunk = 0, index = unit % slabs;
-        if (kChunked && unit < slabs * (chunks - 1)) {
-            chunk = unit % (chunks - 1);
-            index = unit / (chunks - 1);
-        } else if (kChunked) {
-            chunk = chunks - 1;
-            index = unit - slabs * (chunks - 1);
-        }
-        long long first_column = (long long)index * kWidth;
-        int last_row = min(height, columns - chunk * height);
-        const Element* corner = X + (size_t)chunk * height * K + first_column;
+        int part = unit / slabs;
+        long long first_column = (long long)(unit % slabs) * kWidth;
+        int last_row = min(kHeight, columns);
+        const Element* corner = X + first_column;
         for (int i = threadIdx.x; i < last_row * kChunk; i += kLarge) {
             int r = i / kChunk, c = i % kChunk;
             if (first_column + c * kColumns < K)
@@ -513,12 +490,8 @@ __global__ void __launch_bounds__(kLarge, 1)
         auto finish = [&](int row, const Sums* sum) {
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-                if (inside[half] && row >= 0) {
-                    if constexpr (kChunked)
-                        sum[half].add_to(sums + (size_t)row * K + k[half]);
-                    else
-                        sum[half].store(Y + (size_t)row * K + k[half]);
-                }
+                if (inside[half] && row >= 0)
+                    sum[half].store(Y + (size_t)row * K + k[half]);
         };
         // Adds an entry whose row of X is not in the slab.
         [[maybe_unused]] auto add_far = [&](Sums* sum, int2 entry) {
@@ -543,7 +516,7 @@ __global__ void __launch_bounds__(kLarge, 1)
             }
         };
 
-        int4 start = sorted.starts[chunk * kBins], stop = sorted.starts[(chunk + 1) * kBins];
+        int4 start = sorted.starts[0], stop = sorted.starts[kBins];
         // Long rows: the whole block shares one.
         for (int i = start.z + part; i < stop.z; i += parts) {
             int4 row = sorted.longs[2 * i];
@@ -646,7 +619,7 @@ __global__ void __launch_bounds__(kLarge, 1)
 // Multiplies by slabs where that is possible; returns whether it was.
 static bool by_slabs(int rows, int K, const Element* values, const int* col_indices, const int* row_offsets,
                      const Element* X, Element* Y) {
-    constexpr int chunks_at_most = 1, height = kHeight;
+    constexpr int chunks_at_most = 1;
     if (K % kColumns != 0 || (((size_t)X | (size_t)Y) & 15) != 0)
         return false;
     int device = 0, processors = 0, shared = 0;
@@ -682,21 +655,19 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     dim3 key_grid((rows - 1) / kSmall + 1, chunks_at_most);
     count_kernel_optimized<<<small_grid, kSmall>>>(rows, row_offsets, col_indices, sorted);
     survey_kernel_optimized<<<key_grid, kSmall>>>(rows, row_offsets, sorted);
-    constexpr bool with_empty = true;
-    plan_kernel_optimized<<<1, kPlanners>>>(chunks_at_most, height, with_empty, sorted);
+    plan_kernel_optimized<<<1, kPlanners>>>(chunks_at_most, sorted);
     Totals totals;
     if (cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost) != cudaSuccess)
         return false;
     int columns_used = totals.highest + 1;
     if (columns_used > 2 * kHeight)
         return false;
-    int chunks = 1;
 
     size_t room = (size_t)totals.pairs * kRows + totals.long_pairs;
     size_t far_room = (size_t)totals.fars * kRows + totals.long_fars;
     if (room > kMostPlaces || far_room > kMostPlaces)
         return false;
-    if ((size_t)totals.longs * kLongShare > (size_t)rows * chunks)
+    if ((size_t)totals.longs * kLongShare > (size_t)rows)
         return false;
     size_t needed = 4 * (room + kSlack) + 2 * far_room + (4 + kRows) * (size_t)totals.groups +
                     8 * (size_t)totals.longs + 32;
@@ -715,8 +686,7 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     sorted.fars = (int2*)take(2 * far_room);
     sorted.packed = (unsigned short*)take(room + kSlack);
     sorted.values = (float*)take(2 * (room + kSlack));
-    key_grid.y = chunks;
-    place_kernel_optimized<<<key_grid, kSmall>>>(rows, with_empty, sorted);
+    place_kernel_optimized<<<key_grid, kSmall>>>(rows, sorted);
     scatter_kernel_optimized<<<small_grid, kSmall>>>(rows, values, col_indices, row_offsets, sorted);
     int slabs = (K - 1) / kWidth + 1;
     // Parts of the rows, so that all processors have about as much to do: cycles of a part, times rounds. A slab costs
@@ -731,13 +701,10 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
             parts = p;
         }
     }
-    int units = chunks * parts * slabs;
+    int units = parts * slabs;
     int grid = units < processors ? units : processors;
-    float* sums = nullptr;
-    cudaFuncSetAttribute(multiply_kernel_optimized<false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         kShared);
-    multiply_kernel_optimized<false>
-        <<<grid, kLarge, kShared>>>(K, columns_used, chunks, height, parts, units, sorted, X, Y, sums);
+    cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, parts, units, sorted, X, Y);
     if (more != nullptr)
         cudaFreeAsync(more, 0);
     return true;
