@@ -792,7 +792,9 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     }
     int grid = units < processors ? units : processors;
     cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+#ifndef NOMULT
     multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, parts, units, shared_out, sorted, X, Y);
+#endif
     if (more != nullptr)
         cudaFreeAsync(more, 0);
     return true;
