@@ -49,12 +49,12 @@ constexpr int kFarthest = 15; // and beyond it
 constexpr int kLengths = kExact + 1 + (kLongest - kExact) / kStep;
 // One for each length and each number of entries beyond the slab, and the last for longer rows.
 constexpr int kBins = kLengths * (kFarthest + 1) + 1;
-constexpr int kSmall = 256;         // threads of a block that prepares
-constexpr int kLarge = THREADS;     // threads of a block that multiplies
-constexpr int kBatch = BATCH;       // pairs of entries that a lane asks for at a time
+constexpr int kSmall = 256;          // threads of a block that prepares
+constexpr int kLarge = THREADS;      // threads of a block that multiplies
+constexpr int kBatch = BATCH;        // pairs of entries that a lane asks for at a time
 constexpr int kManyEntries = 150000; // from which sorting them first is worthwhile
-constexpr int kManyColumns = 512;   // of X
-constexpr size_t kArena = 16 << 20; // ints
+constexpr int kManyColumns = 512;    // of X
+constexpr size_t kArena = 16 << 20;  // ints
 
 __device__ int4 arena[kArena / 4];
 
@@ -76,13 +76,13 @@ struct Sorted {
     int* taken;             // of chunks and bins: keys that have their place
     int* counts;            // of keys: entries in the slab
     int* far_counts;        // and beyond it
-    int* starts;             // of bins, in their order: first position of its rows
-    int* slots;              // of keys: place of the first pair, for long rows ~place
-    int* far_slots;          // of keys: place of the first far entry
-    int4* longs;             // two of each: row, first pair, pairs, first far entry; far entries
-    int4* groups;            // first pair, entries in the slab, first far entry, far entries
-    int* order;              // rows of groups, -1 for none
-    unsigned short* packed;  // entries: row of the slab
+    int* starts;            // of bins, in their order: first position of its rows
+    int* slots;             // of keys: place of the first pair, for long rows ~place
+    int* far_slots;         // of keys: place of the first far entry
+    int4* longs;            // two of each: row, first pair, pairs, first far entry; far entries
+    int4* groups;           // first pair, entries in the slab, first far entry, far entries
+    int* order;             // rows of groups, -1 for none
+    unsigned short* packed; // entries: row of the slab
     float* values;
     unsigned short* far_columns; // entries beyond the slab: column, or kNone
     float* far_values;
@@ -335,7 +335,8 @@ __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorte
         sorted.far_slots[row] = far_slot;
     }
     int positions = sorted.totals->positions, groups = sorted.totals->groups;
-    if (blockIdx.x == 0 && positions + (int)threadIdx.x < groups * kRows) { // members that the last group lacks
+    if (blockIdx.x == 0 &&
+        positions + (int)threadIdx.x < groups * kRows) { // members that the last group lacks
         sorted.order[positions + threadIdx.x] = -1;
         clear(sorted.groups[groups - 1], (positions + threadIdx.x) % kRows, 0, 0);
     }
@@ -629,8 +630,8 @@ __global__ void __launch_bounds__(kLarge, 1)
 #ifdef NOSTORE
                 if (sum[j].at[0] + sum[j].at[1] + sum[j].at[2] + sum[j].at[3] == 12345.678f)
 #endif
-                if (inside && target >= 0)
-                    sum[j].store(y + (size_t)target * K);
+                    if (inside && target >= 0)
+                        sum[j].store(y + (size_t)target * K);
             }
         }
     }
@@ -725,7 +726,8 @@ static bool by_slabs(int rows, int nnz, int K, const Element* values, const int*
     int units = parts * slabs, shared_out = 0;
     if (SPLIT && slabs < processors) {
         // A processor for each slab, and what the others can do in that time: each `shared_out`-th group.
-        double each = (slabs - 1) / (processors - slabs) + 1, share = (all - each * 20000.0) / (all * (1.0 + each));
+        double each = (slabs - 1) / (processors - slabs) + 1,
+               share = (all - each * 20000.0) / (all * (1.0 + each));
         if (share > 1e-4 && 20000.0 + all * (1.0 - share) < best) {
             shared_out = (int)(1.0 / share + 0.5);
             parts = 1;
@@ -735,7 +737,8 @@ static bool by_slabs(int rows, int nnz, int K, const Element* values, const int*
     int grid = units < processors ? units : processors;
     cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
 #ifndef NOMULT
-    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, parts, units, shared_out, sorted, X, Y);
+    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, parts, units, shared_out, sorted, X,
+                                                         Y);
 #endif
     if (more != nullptr)
         cudaFreeAsync(more, 0);

@@ -77,13 +77,13 @@ struct Sorted {
     int* taken;             // of chunks and bins: keys that have their place
     int* counts;            // of keys: entries in the slab
     int* far_counts;        // and beyond it
-    int* starts;             // of bins, in their order: first position of its rows
-    int* slots;              // of keys: place of the first pair, for long rows ~place
-    int* far_slots;          // of keys: place of the first far entry
-    int4* longs;             // two of each: row, first pair, pairs, first far entry; far entries
-    int4* groups;            // first pair, entries in the slab, first far entry, far entries
-    int* order;              // rows of groups, -1 for none
-    unsigned short* packed;  // entries: row of the slab
+    int* starts;            // of bins, in their order: first position of its rows
+    int* slots;             // of keys: place of the first pair, for long rows ~place
+    int* far_slots;         // of keys: place of the first far entry
+    int4* longs;            // two of each: row, first pair, pairs, first far entry; far entries
+    int4* groups;           // first pair, entries in the slab, first far entry, far entries
+    int* order;             // rows of groups, -1 for none
+    unsigned short* packed; // entries: row of the slab
     float* values;
     unsigned short* far_columns; // entries beyond the slab: column, or kNone
     float* far_values;
@@ -390,7 +390,8 @@ __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorte
         sorted.far_slots[row] = far_slot;
     }
     int positions = sorted.totals->positions, groups = sorted.totals->groups;
-    if (blockIdx.x == 0 && positions + (int)threadIdx.x < groups * kRows) { // members that the last group lacks
+    if (blockIdx.x == 0 &&
+        positions + (int)threadIdx.x < groups * kRows) { // members that the last group lacks
         sorted.order[positions + threadIdx.x] = -1;
         clear(sorted.groups[groups - 1], (positions + threadIdx.x) % kRows, 0, 0);
     }
@@ -687,8 +688,8 @@ __global__ void __launch_bounds__(kLarge, 1)
 #ifdef NOSTORE
                 if (sum[j].at[0] + sum[j].at[1] + sum[j].at[2] + sum[j].at[3] == 12345.678f)
 #endif
-                if (inside && target >= 0)
-                    sum[j].store(y + (size_t)target * K);
+                    if (inside && target >= 0)
+                        sum[j].store(y + (size_t)target * K);
             }
         }
     }
@@ -783,7 +784,8 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     int units = parts * slabs, shared_out = 0;
     if (SPLIT && slabs < processors) {
         // A processor for each slab, and what the others can do in that time: each `shared_out`-th group.
-        double each = (slabs - 1) / (processors - slabs) + 1, share = (all - each * 20000.0) / (all * (1.0 + each));
+        double each = (slabs - 1) / (processors - slabs) + 1,
+               share = (all - each * 20000.0) / (all * (1.0 + each));
         if (share > 1e-4 && 20000.0 + all * (1.0 - share) < best) {
             shared_out = (int)(1.0 / share + 0.5);
             parts = 1;
@@ -793,7 +795,8 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     int grid = units < processors ? units : processors;
     cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
 #ifndef NOMULT
-    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, parts, units, shared_out, sorted, X, Y);
+    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, parts, units, shared_out, sorted, X,
+                                                         Y);
 #endif
     if (more != nullptr)
         cudaFreeAsync(more, 0);
