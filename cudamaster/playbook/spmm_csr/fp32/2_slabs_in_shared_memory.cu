@@ -19,6 +19,9 @@
 #ifndef THREADS
 #define THREADS 512
 #endif
+#ifndef SMALL
+#define SMALL 512
+#endif
 #ifndef BATCH
 #define BATCH 2
 #endif
@@ -50,9 +53,11 @@ constexpr int kFarthest = 15; // and beyond it
 constexpr int kLengths = kExact + 1 + (kLongest - kExact) / kStep;
 // One for each length and each number of entries beyond the slab, and the last for longer rows.
 constexpr int kBins = kLengths * (kFarthest + 1) + 1;
-constexpr int kSmall = 256;         // threads of a block that prepares
+constexpr int kSmall = SMALL;       // threads of a block that prepares
+constexpr int kLooked = 64;         // entries of a long row that are looked at for the last column
 constexpr int kLarge = THREADS;     // threads of a block that multiplies
 constexpr int kBatch = BATCH;       // pairs of entries that a lane asks for at a time
+constexpr int kLongBatch = 4;       // entries of a long row that a thread asks for at a time
 constexpr int kManyRows = 8192;     // from which sorting them first is worthwhile
 constexpr int kManyColumns = 512;   // of X
 constexpr size_t kArena = 16 << 20; // ints
@@ -61,30 +66,24 @@ __device__ int4 arena[kArena / 4];
 
 // What is known of the matrix.
 struct Totals {
-    int highest;    // column of any entry
-    int long_pairs; // pairs of entries of long rows
-    int long_fars;  // and their entries beyond the slab
-    int used_pairs, used_fars;
-    int positions; // of rows in groups
+    int columns;      // 1 more than the last that has an entry; of a long row some were looked at
+    int long_entries; // of rows too long for a group
+    int positions;    // of rows in groups
     int groups, pairs, longs, fars;
     int next_unit;
 };
 
-// Where the matrix is sorted. A key is a row of A within a chunk of columns: chunk * rows + row.
+// Where the matrix is sorted.
 struct Sorted {
     Totals* totals;
-    int* lengths;           // of chunks and bins: keys
-    int* taken;             // of chunks and bins: keys that have their place
-    int* counts;            // of keys: entries in the slab
-    int* far_counts;        // and beyond it
-    int* starts;            // of bins, in their order: first position of its rows
-    int* slots;             // of keys: place of the first pair, for long rows ~place
-    int* far_slots;         // of keys: place of the first far entry
-    int4* longs;            // two of each: row, first pair, pairs, first far entry; far entries
-    int4* groups;           // first pair, entries in the slab, first far entry, far entries
-    int* order;             // rows of groups, -1 for none
-    unsigned short* packed; // entries: row of the slab
-    float* values;
+    int* lengths;                // of bins: rows
+    int* starts;                 // of bins, in their order: first position of its rows
+    int2* ranks;                 // of rows: bin, and number within the bin
+    int* longs;                  // rows too long for a group
+    int4* groups;                // first pair, entries in the slab, first far entry, far entries
+    int* order;                  // rows of groups, -1 for none
+    unsigned* packed;            // pairs of entries: rows of the slab, 16 bits each
+    float2* values;              // and their values
     unsigned short* far_columns; // entries beyond the slab: column, or kNone
     float* far_values;
 };
@@ -118,143 +117,85 @@ constexpr int kLongShare = 16;
 constexpr size_t kMostPlaces = 0x7fffffff; // of pairs, or of far entries: a place is an int
 constexpr int kSlack = 2 * kBatch * kRows; // pairs behind the last that are read, not used
 
-// Writes an entry of row `row` of the slab; row 0 are zeros.
-__device__ void put(const Sorted& sorted, size_t place, int row, Element value) {
-    sorted.packed[place] = (unsigned short)row;
-    sorted.values[place] = value;
-}
-
-__device__ void put_far(const Sorted& sorted, size_t place, int column, float value) {
-    sorted.far_columns[place] = (unsigned short)column;
-    sorted.far_values[place] = value;
-}
-
 // Where starts has a bin.
 __device__ int start_of(int bin) {
     return kBins - 1 - bin;
 }
 
-constexpr int kAtOnce = 4;              // entries that a thread looks at together
-constexpr int kTile = kAtOnce * kSmall; // entries that a block looks at together
-
-// The row that entry `p` is in, searched for by a warp in ranges of 32 parts.
-__device__ int owner_of(const int* offsets, int high, int p) {
-    int low = 0;
-    while (low < high) {
-        int step = (high - low + 31) / 32, probe = low + step * (int)(threadIdx.x % 32 + 1);
-        bool before = probe <= high && offsets[probe] <= p;
-        low += step * __popc(__ballot_sync(kFullMask, before));
-        high = min(high, low + step - 1);
-    }
-    return low;
-}
-
-// Calls visit(entry, row, column) for each entry, and for lanes without one with row -1.
-template <class Visit>
-__device__ void for_each_entry(int owners, const int* __restrict__ offsets, const int* __restrict__ others,
+// Calls visit(column, value) for the entries of a row, those from `first` to `last`. Loads take 16 bytes where the arrays,
+// of `nnz` numbers, have them. Without kValues, values are not loaded.
+template <bool kValues, class Visit>
+__device__ void for_each_entry(unsigned first, unsigned last, unsigned nnz,
+                               const int* __restrict__ col_indices, const Element* __restrict__ values,
                                Visit visit) {
-    __shared__ int ends[2];
-    long long nnz = offsets[owners];
-    for (long long tile = blockIdx.x * (long long)kTile; tile < nnz; tile += gridDim.x * (long long)kTile) {
-        int other[kAtOnce], owner[kAtOnce];
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-            long long p = tile + i * kSmall + threadIdx.x;
-            other[i] = p < nnz ? others[p] : 0;
-        }
-        __syncthreads();
-        if (threadIdx.x < 64) {
-            long long last = tile + kTile < nnz ? tile + kTile - 1 : nnz - 1;
-            int end = owner_of(offsets, owners - 1, (int)(threadIdx.x < 32 ? tile : last));
-            if (threadIdx.x % 32 == 0)
-                ends[threadIdx.x / 32] = end;
-        }
-        __syncthreads();
-        // The searches of a thread go on in step: the last owner whose first entry is not behind p.
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-            owner[i] = ends[0];
-        int reach = 1;
-        while (reach <= ends[1] - ends[0])
-            reach *= 2;
-        for (reach /= 2; reach > 0; reach /= 2)
-#pragma unroll
-            for (int i = 0; i < kAtOnce; ++i) {
-                int probe = owner[i] + reach;
-                if (probe <= ends[1] && offsets[probe] <= tile + i * kSmall + (int)threadIdx.x)
-                    owner[i] = probe;
+    for (unsigned at = first / 4 * 4; at < last; at += 4) {
+        int column[4];
+        float value[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (at + 4 <= nnz) {
+            int4 four = __ldg((const int4*)(col_indices + at));
+            column[0] = four.x, column[1] = four.y, column[2] = four.z, column[3] = four.w;
+            if constexpr (kValues) {
+                float4 their = __ldg((const float4*)(values + at));
+                value[0] = their.x, value[1] = their.y, value[2] = their.z, value[3] = their.w;
             }
+        } else {
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-            long long p = tile + i * kSmall + threadIdx.x;
-            visit(p, p < nnz ? owner[i] : -1, other[i]);
+            for (int i = 0; i < 4; ++i) {
+                column[i] = at + i < last ? col_indices[at + i] : 0;
+                if constexpr (kValues)
+                    value[i] = at + i < last ? values[at + i] : 0.0f;
+            }
         }
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (at + i >= first && at + i < last)
+                visit(column[i], value[i]);
     }
 }
 
-// Takes a number for each lane that asks, of those of its row that are left, by one atomic operation for the lanes of a
-// row, which are neighbours. Lanes of no row have row -1. All lanes of the warp take part.
-__device__ int take_number(int* left, int row, bool asks) {
-    int lane = threadIdx.x % 32, before = __shfl_up_sync(kFullMask, row, 1);
-    unsigned heads = __ballot_sync(kFullMask, lane == 0 || before != row),
-             asking = __ballot_sync(kFullMask, asks);
-    int head = 31 - __clz(heads & (kFullMask >> (31 - lane)));
-    unsigned later = lane < 31 ? heads >> (lane + 1) : 0;
-    int next_head = later != 0 ? lane + __ffs(later) : 32;
-    unsigned row_lanes = (next_head < 32 ? (1u << next_head) - 1 : kFullMask) & ~((1u << head) - 1);
-    int number = 0;
-    if (lane == head && row >= 0 && (asking & row_lanes) != 0)
-        number = atomicSub(&left[row], __popc(asking & row_lanes));
-    number = __shfl_sync(kFullMask, number, head);
-    return number - 1 - __popc(asking & row_lanes & ((1u << lane) - 1));
-}
-
-// Counts the entries of each key, and finds the last column that has any.
+// The bin of each row, and how many rows each bin has. A thread takes a row, and knows a long one by its offsets.
 __global__ void __launch_bounds__(kSmall)
-    count_kernel_optimized(int rows, const int* __restrict__ row_offsets, const int* __restrict__ col_indices,
-                           Sorted sorted) {
+    survey_kernel_optimized(int rows, const int* __restrict__ row_offsets,
+                            const int* __restrict__ col_indices, Sorted sorted) {
+    __shared__ int lengths[kBins];
     __shared__ int highest;
+    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
+        lengths[bin] = 0;
     if (threadIdx.x == 0)
         highest = -1;
     __syncthreads();
-    int mine = -1;
-    auto count = [&](long long, int row, int column) {
-        mine = max(mine, row >= 0 ? column : -1);
-        if (row >= 0 && column >= kHeight)
-            atomicAdd(&sorted.far_counts[row], 1);
-    };
-    for_each_entry(rows, row_offsets, col_indices, count);
+    long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
+    int mine = -1, bin = kBins - 1, rank = 0;
+    if (row < rows) {
+        int first = row_offsets[row], last = row_offsets[row + 1], nnz = row_offsets[rows];
+        if (last - first > kLongest + kFarthest) {
+            for (int i = 0; i < kLooked; ++i)
+                mine = max(mine, col_indices[first + (last - first - 1) / (kLooked - 1) * i]);
+        } else {
+            int far = 0;
+            auto count = [&](int column, float) {
+                mine = max(mine, column);
+                far += column >= kHeight;
+            };
+            for_each_entry<false>(first, last, nnz, col_indices, nullptr, count);
+            bin = bin_of(last - first - far, far);
+        }
+        rank = atomicAdd(&lengths[bin], 1);
+        if (bin == kBins - 1)
+            atomicAdd(&sorted.totals->long_entries, last - first);
+    }
     mine = __reduce_max_sync(kFullMask, mine);
     if (threadIdx.x % 32 == 0)
         atomicMax(&highest, mine);
     __syncthreads();
     if (threadIdx.x == 0)
-        atomicMax(&sorted.totals->highest, highest);
-}
-
-// How many keys each bin has.
-__global__ void __launch_bounds__(kSmall)
-    survey_kernel_optimized(int rows, const int* __restrict__ row_offsets, Sorted sorted) {
-    __shared__ int lengths[kBins];
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        lengths[bin] = 0;
+        atomicMax(&sorted.totals->columns, highest + 1);
+    for (int i = threadIdx.x; i < kBins; i += kSmall)
+        if (lengths[i] > 0)
+            lengths[i] = atomicAdd(&sorted.lengths[i], lengths[i]);
     __syncthreads();
-    long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
-    if (row < rows) {
-        int far = sorted.far_counts[row];
-        int count = row_offsets[row + 1] - row_offsets[row] - far;
-        sorted.counts[row] = count;
-        int bin = bin_of(count, far);
-        atomicAdd(&lengths[bin], 1);
-        if (bin == kBins - 1) {
-            atomicAdd(&sorted.totals->long_pairs, pairs_of(count));
-            atomicAdd(&sorted.totals->long_fars, far);
-        }
-    }
-    __syncthreads();
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        if (lengths[bin] > 0)
-            atomicAdd(&sorted.lengths[bin], lengths[bin]);
+    if (row < rows)
+        sorted.ranks[row] = make_int2(bin, lengths[bin] + rank);
 }
 
 // The sums of all threads before a thread, and of all threads in `total`.
@@ -346,79 +287,64 @@ __global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(Sorted sorted
     }
 }
 
-// Gives each key its place, and fills places that no entry will take with products of zeros.
+// Gives each row its place.
 __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorted sorted) {
-    __shared__ int members[kBins], bases[kBins];
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        members[bin] = 0;
-    __syncthreads();
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
-    int count = row < rows ? sorted.counts[row] : 0, far = row < rows ? sorted.far_counts[row] : 0;
-    int bin = bin_of(count, far), rank = row < rows ? atomicAdd(&members[bin], 1) : 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < kBins; i += kSmall)
-        bases[i] = members[i] > 0 ? atomicAdd(&sorted.taken[i], members[i]) : 0;
-    __syncthreads();
-    // Places of a member of a group from an entry in the slab and an entry beyond it on.
-    auto clear = [&](int4 group, int member, int from, int from_far) {
-        for (int i = from; i < 2 * pairs_of(group.y); ++i)
-            put(sorted, 2 * ((size_t)(group.x + i / 2) * kRows + member) + i % 2, 0, 0.0f);
-        for (int i = from_far; i < group.w; ++i)
-            put_far(sorted, (size_t)(group.z + i) * kRows + member, kNone, 0.0f);
-    };
     if (row < rows) {
-        int position = sorted.starts[start_of(bin)] + bases[bin] + rank;
-        int slot, far_slot;
-        if (bin == kBins - 1) {
-            int pairs = pairs_of(count);
-            slot = sorted.totals->pairs * kRows + atomicAdd(&sorted.totals->used_pairs, pairs);
-            far_slot = sorted.totals->fars * kRows + atomicAdd(&sorted.totals->used_fars, far);
-            sorted.longs[2 * position] = make_int4((int)row, slot, pairs, far_slot);
-            sorted.longs[2 * position + 1] = make_int4(far, 0, 0, 0);
-            if (count % 2 != 0)
-                put(sorted, 2 * ((size_t)slot + count / 2) + 1, 0, 0.0f);
-            slot = ~slot;
-        } else {
-            int4 group = sorted.groups[position / kRows];
-            int member = position % kRows;
-            slot = group.x * kRows + member;
-            far_slot = group.z * kRows + member;
-            sorted.order[position] = (int)row;
-            clear(group, member, count, far);
-        }
-        sorted.slots[row] = slot;
-        sorted.far_slots[row] = far_slot;
+        int2 rank = sorted.ranks[row];
+        if (rank.x == kBins - 1)
+            sorted.longs[rank.y] = (int)row;
+        else
+            sorted.order[sorted.starts[start_of(rank.x)] + rank.y] = (int)row;
     }
-    int positions = sorted.totals->positions, groups = sorted.totals->groups;
-    if (blockIdx.x == 0 &&
-        positions + (int)threadIdx.x < groups * kRows) { // members that the last group lacks
-        sorted.order[positions + threadIdx.x] = -1;
-        clear(sorted.groups[groups - 1], (positions + threadIdx.x) % kRows, 0, 0);
-    }
+    int position = sorted.totals->positions + (int)threadIdx.x;
+    if (blockIdx.x == 0 && position < sorted.totals->groups * kRows) // members that the last group lacks
+        sorted.order[position] = -1;
 }
 
-// Takes each entry to its place.
+// Brings the entries of each group, a warp for a group and a lane for a row. What a row lacks of its group's length
+// becomes products with the zeros of the slab's row 0.
 __global__ void __launch_bounds__(kSmall)
-    scatter_kernel_optimized(int rows, const Element* __restrict__ values,
-                             const int* __restrict__ col_indices, const int* __restrict__ row_offsets,
-                             Sorted sorted) {
-    auto scatter = [&](long long p, int row, int column) {
-        bool is_far = row >= 0 && column >= kHeight;
-        int number = take_number(sorted.counts, row, row >= 0 && !is_far);
-        if (row < 0)
-            return;
-        if (column >= kHeight) {
-            int number = atomicSub(&sorted.far_counts[row], 1) - 1;
-            size_t step = __ldg(&sorted.slots[row]) < 0 ? number : number * kRows;
-            put_far(sorted, __ldg(&sorted.far_slots[row]) + step, column, values[p]);
-            return;
-        }
-        int row_of_slab = 1 + column;
-        int slot = __ldg(&sorted.slots[row]);
-        size_t pair = slot < 0 ? ~slot + number / 2 : slot + number / 2 * kRows;
-        put(sorted, 2 * pair + number % 2, row_of_slab, values[p]);
-    };
-    for_each_entry(rows, row_offsets, col_indices, scatter);
+    gather_kernel_optimized(int rows, const Element* __restrict__ values, const int* __restrict__ col_indices,
+                            const int* __restrict__ row_offsets, Sorted sorted) {
+    int lane = threadIdx.x % 32, groups = sorted.totals->groups, nnz = row_offsets[rows];
+    for (int i = (int)(blockIdx.x * (kSmall / 32) + threadIdx.x / 32); i < groups;
+         i += (int)(gridDim.x * (kSmall / 32))) {
+        int4 group = sorted.groups[i];
+        int row = sorted.order[(size_t)i * kRows + lane];
+        int first = row >= 0 ? row_offsets[row] : 0, last = row >= 0 ? row_offsets[row + 1] : 0;
+        size_t pair = (size_t)group.x * kRows + lane, far_slot = (size_t)group.z * kRows + lane;
+        int count = 0, far = 0, held_row = 0;
+        float held = 0.0f;
+        auto put_pair = [&](int second_row, float second) {
+            sorted.packed[pair] = held_row | (unsigned)second_row << 16;
+            sorted.values[pair] = make_float2(held, second);
+            pair += kRows;
+            held_row = 0;
+            held = 0.0f;
+        };
+        auto put_far = [&](int column, float value) {
+            sorted.far_columns[far_slot] = (unsigned short)column;
+            sorted.far_values[far_slot] = value;
+            far_slot += kRows;
+            ++far;
+        };
+        auto take = [&](int column, float value) {
+            if (column >= kHeight) {
+                put_far(column, value);
+            } else if (count++ % 2 != 0) {
+                put_pair(1 + column, value);
+            } else {
+                held_row = 1 + column;
+                held = value;
+            }
+        };
+        for_each_entry<true>(first, last, nnz, col_indices, values, take);
+        for (int pairs = count / 2; pairs < pairs_of(group.y); ++pairs)
+            put_pair(0, 0.0f);
+        while (far < group.w)
+            put_far(kNone, 0.0f);
+    }
 }
 
 template <class T> __device__ T stream(const T* at) {
@@ -488,7 +414,7 @@ struct Batch {
     unsigned rows[kBatch];
     uint2 values[kBatch];
     __device__ void load(const Sorted& sorted, size_t slot) {
-        const unsigned* row = (const unsigned*)sorted.packed + slot;
+        const unsigned* row = sorted.packed + slot;
         const uint2* value = (const uint2*)sorted.values + slot;
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
@@ -538,7 +464,9 @@ struct Fars {
 
 __global__ void __launch_bounds__(kLarge, 1)
     multiply_kernel_optimized(int K, int columns, int parts, int units, int shared_out, Sorted sorted,
-                              const Element* __restrict__ X, Element* __restrict__ Y) {
+                              const Element* __restrict__ entries, const int* __restrict__ col_indices,
+                              const int* __restrict__ row_offsets, const Element* __restrict__ X,
+                              Element* __restrict__ Y) {
     extern __shared__ __align__(kChunk * 16) int4 slab_rows[];
     __shared__ float long_sums[kWidth];
     __shared__ int next_unit, next_run;
@@ -585,20 +513,32 @@ __global__ void __launch_bounds__(kLarge, 1)
         int groups = sorted.totals->groups, longs = sorted.totals->longs;
         // Long rows: the whole block shares one, eight lanes an entry.
         for (int n = 0, i; (i = index_of(n)) < longs; ++n) {
-            int4 row = sorted.longs[2 * i];
+            int row = sorted.longs[i], last = row_offsets[row + 1];
             Sums sum;
             sum.clear();
-            for (int pair = threadIdx.x / kChunk; pair < row.z; pair += kLarge / kChunk) {
-                unsigned rows = stream((const unsigned*)sorted.packed + row.y + pair);
-                uint2 values = stream((const uint2*)sorted.values + row.y + pair);
-                sum.add(__uint_as_float(values.x), shared_at(slab + (rows & 0xffff) * (kChunk * 16)));
-                sum.add(__uint_as_float(values.y), shared_at(slab + (rows >> 16) * (kChunk * 16)));
+            for (long long first = row_offsets[row] + (int)(threadIdx.x / kChunk); first < last;
+                 first += kLongBatch * (kLarge / kChunk)) {
+                int column[kLongBatch];
+                float value[kLongBatch];
+                float4 v[kLongBatch];
+#pragma unroll
+                for (int j = 0; j < kLongBatch; ++j) {
+                    long long p = first + j * (kLarge / kChunk);
+                    column[j] = p < last ? __ldg(col_indices + p) : -1; // the slab's row of zeros
+                    value[j] = p < last ? __ldg(entries + p) : 0.0f;
+                }
+#pragma unroll
+                for (int j = 0; j < kLongBatch; ++j) {
+                    v[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                    if (column[j] < last_row)
+                        v[j] = shared_at(slab + (1 + column[j]) * (kChunk * 16));
+                    else if (inside)
+                        v[j] = __ldg((const float4*)(x + column[j] * (size_t)K));
+                }
+#pragma unroll
+                for (int j = 0; j < kLongBatch; ++j)
+                    sum.add(value[j], v[j]);
             }
-            int fars = sorted.longs[2 * i + 1].x;
-            if (inside)
-                for (int far = threadIdx.x / kChunk; far < fars; far += kLarge / kChunk)
-                    sum.add(sorted.far_values[row.w + far],
-                            __ldg((const float4*)(x + sorted.far_columns[row.w + far] * (size_t)K)));
             if (threadIdx.x < kWidth)
                 long_sums[threadIdx.x] = 0.0f;
             __syncthreads();
@@ -614,7 +554,7 @@ __global__ void __launch_bounds__(kLarge, 1)
 #pragma unroll
                 for (int c = 0; c < kColumns; ++c)
                     sum.at[c] = long_sums[place * kColumns + c];
-                sum.store(y + (size_t)row.x * K);
+                sum.store(y + (size_t)row * K);
             }
             __syncthreads();
         }
@@ -698,7 +638,7 @@ __global__ void __launch_bounds__(kLarge, 1)
 // Multiplies by slabs where that is possible; returns whether it was.
 static bool by_slabs(int rows, int K, const Element* values, const int* col_indices, const int* row_offsets,
                      const Element* X, Element* Y) {
-    if (K % kColumns != 0 || (((size_t)X | (size_t)Y) & 15) != 0)
+    if (K % kColumns != 0 || (((size_t)values | (size_t)col_indices | (size_t)X | (size_t)Y) & 15) != 0)
         return false;
     int device = 0, processors = 0, shared = 0;
     cudaGetDevice(&device);
@@ -718,38 +658,32 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     Sorted sorted;
     sorted.totals = (Totals*)take(sizeof(Totals) / sizeof(int));
     sorted.lengths = take(kBins);
-    sorted.taken = take(kBins);
-    sorted.counts = take(rows);
-    sorted.far_counts = take(rows);
     size_t cleared = used;
     sorted.starts = take(kBins);
-    sorted.slots = take(rows);
-    sorted.far_slots = take(rows);
+    sorted.ranks = (int2*)take(2 * (size_t)rows);
+    sorted.longs = take(rows);
     size_t most_groups = ((size_t)rows - 1) / kRows + 1;
     sorted.groups = (int4*)take(4 * most_groups);
     sorted.order = take(kRows * most_groups);
     if (used > kArena)
         return false;
     cudaMemsetAsync(ints, 0, cleared * sizeof(int), 0);
-    int small_grid = processors * 8;
-    int key_grid = (rows - 1) / kSmall + 1;
-    count_kernel_optimized<<<small_grid, kSmall>>>(rows, row_offsets, col_indices, sorted);
-    survey_kernel_optimized<<<key_grid, kSmall>>>(rows, row_offsets, sorted);
+    int row_grid = (rows - 1) / kSmall + 1;
+    survey_kernel_optimized<<<row_grid, kSmall>>>(rows, row_offsets, col_indices, sorted);
     plan_kernel_optimized<<<1, kPlanners>>>(sorted);
+    place_kernel_optimized<<<row_grid, kSmall>>>(rows, sorted);
     Totals totals;
     if (cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost) != cudaSuccess)
         return false;
-    int columns_used = totals.highest + 1;
-    if (columns_used > 2 * kHeight)
+    if (totals.columns > 2 * kHeight)
         return false;
 
-    size_t room = (size_t)totals.pairs * kRows + totals.long_pairs;
-    size_t far_room = (size_t)totals.fars * kRows + totals.long_fars;
+    size_t room = (size_t)totals.pairs * kRows, far_room = (size_t)totals.fars * kRows;
     if (room > kMostPlaces || far_room > kMostPlaces)
         return false;
     if ((size_t)totals.longs * kLongShare > (size_t)rows)
         return false;
-    size_t needed = 3 * (room + kSlack) + far_room + far_room / 2 + 8 * (size_t)totals.longs + 32;
+    size_t needed = 3 * (room + kSlack) + far_room + far_room / 2 + 32;
     int* more = nullptr;
     if (used + needed > kArena) {
         if (cudaMallocAsync((void**)&more, needed * sizeof(int), 0) != cudaSuccess) {
@@ -759,18 +693,17 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
         ints = more;
         used = 0;
     }
-    sorted.longs = (int4*)take(8 * (size_t)totals.longs);
-    sorted.packed = (unsigned short*)take(room + kSlack);
-    sorted.values = (float*)take(2 * (room + kSlack));
+    sorted.packed = (unsigned*)take(room + kSlack);
+    sorted.values = (float2*)take(2 * (room + kSlack));
     sorted.far_columns = (unsigned short*)take(far_room / 2 + 1);
     sorted.far_values = (float*)take(far_room);
-    place_kernel_optimized<<<key_grid, kSmall>>>(rows, sorted);
-    scatter_kernel_optimized<<<small_grid, kSmall>>>(rows, values, col_indices, row_offsets, sorted);
+    gather_kernel_optimized<<<(totals.groups - 1) / (kSmall / 32) + 1, kSmall>>>(rows, values, col_indices,
+                                                                                 row_offsets, sorted);
     int slabs = (K - 1) / kWidth + 1;
     // Parts of the rows, so that all processors have about as much to do: cycles of a part, times rounds. A slab costs
     // about 20000 cycles. The pipe of shared memory takes one for each entry in the slab and 1.4 for others, and some more
     // for each group.
-    double all = 2.1 * room + 1.5 * far_room + 100.0 * totals.groups;
+    double all = 2.1 * room + 1.6 * totals.long_entries + 1.5 * far_room + 100.0 * totals.groups;
     int parts = 1;
     double best = 1e300;
     for (int p = 1; p <= 40; ++p) {
@@ -795,8 +728,8 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     int grid = units < processors ? units : processors;
     cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
 #ifndef NOMULT
-    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, parts, units, shared_out, sorted, X,
-                                                         Y);
+    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, totals.columns, parts, units, shared_out, sorted,
+                                                         values, col_indices, row_offsets, X, Y);
 #endif
     if (more != nullptr)
         cudaFreeAsync(more, 0);
