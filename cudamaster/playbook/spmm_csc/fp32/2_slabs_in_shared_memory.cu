@@ -20,6 +20,12 @@
 #ifndef BATCH
 #define BATCH 2
 #endif
+#ifndef LOAD
+#define LOAD 1
+#endif
+#ifndef STAGGER
+#define STAGGER 12
+#endif
 #ifndef NEXT
 #define NEXT 1
 #endif
@@ -469,6 +475,11 @@ __global__ void __launch_bounds__(kLarge, 1)
     int lane = threadIdx.x % 32, place = lane % kChunk;
     unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows + place);
     int slabs = (K - 1) / kWidth + 1;
+#if STAGGER && defined(__CUDA_ARCH__)
+    // Blocks begin one after the other: all at a time they would wait for memory together, and leave it idle together.
+    for (long long begun = clock64(); clock64() - begun < blockIdx.x * (STAGGER * 1900LL) / gridDim.x;) {
+    }
+#endif
     while (true) {
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -492,6 +503,22 @@ __global__ void __launch_bounds__(kLarge, 1)
         int last_row = min(height, columns - chunk * height);
 #endif
         const Element* corner = X + (size_t)chunk * height * K + first_column;
+#if LOAD
+        // A thread has one of a row's parts in all rows that it loads.
+        int part = threadIdx.x % kChunk;
+        const Element* from = corner + threadIdx.x / kChunk * (size_t)K + part * kColumns;
+        int4* to = slab_rows + kChunk + threadIdx.x;
+        bool exists = first_column + part * kColumns < K;
+#pragma unroll 4
+        for (int r = threadIdx.x / kChunk; r < last_row; r += kLarge / kChunk) {
+            if (exists)
+                __pipeline_memcpy_async(to, from, 16);
+            else
+                *to = make_int4(0, 0, 0, 0);
+            from += kLarge / kChunk * (size_t)K;
+            to += kLarge;
+        }
+#else
         for (int i = threadIdx.x; i < last_row * kChunk; i += kLarge) {
             int r = i / kChunk, c = i % kChunk;
             if (first_column + c * kColumns < K)
@@ -499,6 +526,7 @@ __global__ void __launch_bounds__(kLarge, 1)
             else
                 slab_rows[kChunk + i] = make_int4(0, 0, 0, 0);
         }
+#endif
         if (threadIdx.x < kChunk)
             slab_rows[threadIdx.x] = make_int4(0, 0, 0, 0);
         __pipeline_commit();

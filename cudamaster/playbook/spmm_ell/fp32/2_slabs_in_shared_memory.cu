@@ -20,6 +20,12 @@
 #ifndef BATCH
 #define BATCH 2
 #endif
+#ifndef LOAD
+#define LOAD 1
+#endif
+#ifndef STAGGER
+#define STAGGER 12
+#endif
 #ifndef NEXT
 #define NEXT 1
 #endif
@@ -63,10 +69,10 @@ struct Totals {
 struct Sorted {
     Totals* totals;
     int* lengths; // of chunks and bins: keys
-    int* taken;   // of chunks and bins: keys that have their place
     int* counts;  // of keys: entries in the slab
     int* starts;  // of chunks and bins, longest first: first position, or long row
     int4* ranges; // of chunks: first group, and the next chunk's; first long row, and the next chunk's
+    int* ranks;   // of keys: number within the bin
     int* slots;   // of keys: place of the first pair, for long rows ~place
     int4* longs;  // row, first pair, pairs
     int2* groups; // first pair, entries
@@ -106,44 +112,58 @@ __device__ int start_of(int chunk, int bin) {
     return chunk * kBins + kBins - 1 - bin;
 }
 
-constexpr int kAtOnce = 4;              // entries that a thread looks at together
-constexpr int kTile = kAtOnce * kSmall; // entries that a block looks at together
+constexpr int kAtOnce = 4;                 // slots that a thread looks at together
+constexpr int kSorters = 128;              // threads of a block that looks at slots
+constexpr int kPiece = kAtOnce * kSorters; // neighbouring slots of a row that a block looks at together
 
-// Calls visit(slot, row, column) for each slot that has an entry.
-template <class Visit>
-__device__ void for_each_entry(int rows, int width, const int* __restrict__ col_ids, Visit visit) {
-    long long slots = (long long)rows * width; // kMostPlaces at most
-    for (long long tile = blockIdx.x * (long long)kTile; tile < slots; tile += gridDim.x * (long long)kTile) {
+// Calls begin(), visit(i, slot, column) for slot i of a thread's if it has an entry, and end(row, in_pieces), for pieces of
+// rows.
+template <class Begin, class Visit, class End>
+__device__ void for_each_piece(int rows, int width, const int* __restrict__ col_ids, Begin begin, Visit visit,
+                               End end) {
+    int pieces = (width - 1) / kPiece + 1;
+    for (long long piece = blockIdx.x; piece < (long long)rows * pieces; piece += gridDim.x) {
+        int row = (int)(piece / pieces), first = (int)(piece % pieces) * kPiece + (int)threadIdx.x;
+        size_t slot = row * (size_t)width + first;
         int column[kAtOnce];
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-            long long p = tile + i * kSmall + threadIdx.x;
-            column[i] = p < slots ? col_ids[p] : -1;
-        }
+        for (int i = 0; i < kAtOnce; ++i)
+            column[i] = first + i * kSorters < width ? col_ids[slot + i * kSorters] : -1;
+        begin();
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-            long long p = tile + i * kSmall + threadIdx.x;
+        for (int i = 0; i < kAtOnce; ++i)
             if (column[i] >= 0)
-                visit(p, (int)p / width, column[i]);
-        }
+                visit(i, slot + i * kSorters, column[i]);
+        end(row, pieces > 1);
     }
 }
 
 // Counts the entries of each key, and finds the last column that has any.
-__global__ void __launch_bounds__(kSmall)
+__global__ void __launch_bounds__(kSorters)
     count_kernel_optimized(int rows, int max_nnz_per_row, const int* __restrict__ col_ids, int chunks,
                            int height, Sorted sorted) {
-    __shared__ int highest;
-    if (threadIdx.x == 0)
+    __shared__ int highest, counts[kMaxChunks];
+    static_assert(kMaxChunks <= kSorters);
+    int mine = -1, chunk = threadIdx.x;
+    if (chunk == 0)
         highest = -1;
     __syncthreads();
-    int mine = -1;
-    auto count = [&](long long, int row, int column) {
+    auto begin = [&]() {
+        if (chunk < chunks)
+            counts[chunk] = 0;
+        __syncthreads();
+    };
+    auto count = [&](int, size_t, int column) {
         mine = max(mine, column);
         if (column / height < chunks)
-            atomicAdd(&sorted.counts[(size_t)(column / height) * rows + row], 1);
+            atomicAdd(&counts[column / height], 1);
     };
-    for_each_entry(rows, max_nnz_per_row, col_ids, count);
+    auto end = [&](int row, bool) {
+        __syncthreads();
+        if (chunk < chunks && counts[chunk] > 0)
+            atomicAdd(&sorted.counts[(size_t)chunk * rows + row], counts[chunk]);
+    };
+    for_each_piece(rows, max_nnz_per_row, col_ids, begin, count, end);
     mine = __reduce_max_sync(kFullMask, mine);
     if (threadIdx.x % 32 == 0)
         atomicMax(&highest, mine);
@@ -152,26 +172,32 @@ __global__ void __launch_bounds__(kSmall)
         atomicMax(&sorted.totals->highest, highest);
 }
 
-// How many keys each bin has. A block has keys of one chunk, blockIdx.y.
+// How many keys each bin has, and the number of each key in its bin. A block has keys of one chunk, blockIdx.y.
 __global__ void __launch_bounds__(kSmall) survey_kernel_optimized(int rows, int height, Sorted sorted) {
-    if ((int)blockIdx.y > sorted.totals->highest / height)
+    int chunk = blockIdx.y;
+    if (chunk > sorted.totals->highest / height)
         return;
     __shared__ int lengths[kBins];
     for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
         lengths[bin] = 0;
     __syncthreads();
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
+    size_t key = (size_t)chunk * rows + row;
+    int bin = 0, rank = 0;
     if (row < rows) {
-        int count = sorted.counts[(size_t)blockIdx.y * rows + row];
-        int bin = bin_of(count);
-        atomicAdd(&lengths[bin], 1);
+        int count = sorted.counts[key];
+        bin = bin_of(count);
+        rank = atomicAdd(&lengths[bin], 1);
         if (bin == kBins - 1)
             atomicAdd(&sorted.totals->long_pairs, pairs_of(count));
     }
     __syncthreads();
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        if (lengths[bin] > 0)
-            atomicAdd(&sorted.lengths[blockIdx.y * kBins + bin], lengths[bin]);
+    for (int i = threadIdx.x; i < kBins; i += kSmall)
+        if (lengths[i] > 0)
+            lengths[i] = atomicAdd(&sorted.lengths[chunk * kBins + i], lengths[i]);
+    __syncthreads();
+    if (row < rows)
+        sorted.ranks[key] = lengths[bin] + rank;
 }
 
 // The sums of all threads before a thread, and of all threads in `total`.
@@ -256,26 +282,17 @@ __global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(int height, S
 
 // Gives each key its place, and fills places that no entry will take with products of zeros.
 __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorted sorted) {
-    __shared__ int members[kBins], bases[kBins];
     int chunk = blockIdx.y;
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        members[bin] = 0;
-    __syncthreads();
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
     size_t key = (size_t)chunk * rows + row;
-    int count = row < rows ? sorted.counts[key] : 0;
-    int bin = bin_of(count), rank = row < rows ? atomicAdd(&members[bin], 1) : 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < kBins; i += kSmall)
-        bases[i] = members[i] > 0 ? atomicAdd(&sorted.taken[chunk * kBins + i], members[i]) : 0;
-    __syncthreads();
+    int count = row < rows ? sorted.counts[key] : 0, bin = bin_of(count);
     // Places of a member of a group from entry `from` on.
     auto clear = [&](int2 group, int member, int from) {
         for (int i = from; i < 2 * pairs_of(group.y); ++i)
             put(sorted, 2 * ((size_t)(group.x + i / 2) * kRows + member) + i % 2, 0, 0.0f);
     };
     if (row < rows && bin > 0) {
-        int position = sorted.starts[start_of(chunk, bin)] + bases[bin] + rank;
+        int position = sorted.starts[start_of(chunk, bin)] + sorted.ranks[key];
         int slot;
         if (bin == kBins - 1) {
             int pairs = pairs_of(count);
@@ -301,18 +318,42 @@ __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorte
 }
 
 // Takes each entry to its place.
-__global__ void __launch_bounds__(kSmall)
+__global__ void __launch_bounds__(kSorters)
     scatter_kernel_optimized(int rows, int max_nnz_per_row, const Element* __restrict__ values,
-                             const int* __restrict__ col_ids, int height, Sorted sorted) {
-    auto scatter = [&](long long p, int row, int column) {
-        size_t key = (size_t)(column / height) * rows + row;
-        int row_of_slab = 1 + column % height;
-        int number = atomicSub(&sorted.counts[key], 1) - 1;
-        int slot = __ldg(&sorted.slots[key]);
-        size_t pair = slot < 0 ? ~slot + number / 2 : slot + number / 2 * kRows;
-        put(sorted, 2 * pair + number % 2, row_of_slab, values[p]);
+                             const int* __restrict__ col_ids, int chunks, int height, Sorted sorted) {
+    __shared__ int slots[kMaxChunks], counts[kMaxChunks], bases[kMaxChunks];
+    int chunk = threadIdx.x, column[kAtOnce], number[kAtOnce];
+    size_t place[kAtOnce];
+    auto begin = [&]() {
+        if (chunk < chunks)
+            counts[chunk] = 0;
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+            column[i] = -1;
+        __syncthreads();
     };
-    for_each_entry(rows, max_nnz_per_row, col_ids, scatter);
+    auto draw = [&](int i, size_t p, int its_column) {
+        column[i] = its_column;
+        place[i] = p;
+        number[i] = atomicAdd(&counts[its_column / height], 1);
+    };
+    auto end = [&](int row, bool in_pieces) {
+        __syncthreads();
+        if (chunk < chunks && counts[chunk] > 0) {
+            size_t key = (size_t)chunk * rows + row;
+            slots[chunk] = sorted.slots[key];
+            bases[chunk] = in_pieces ? atomicSub(&sorted.counts[key], counts[chunk]) - counts[chunk] : 0;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+            if (column[i] >= 0) {
+                int of = column[i] / height, n = bases[of] + number[i], slot = slots[of];
+                size_t pair = slot < 0 ? ~slot + n / 2 : slot + n / 2 * kRows;
+                put(sorted, 2 * pair + n % 2, 1 + column[i] - of * height, values[place[i]]);
+            }
+    };
+    for_each_piece(rows, max_nnz_per_row, col_ids, begin, draw, end);
 }
 
 template <class T> __device__ T stream(const T* at) {
@@ -431,6 +472,11 @@ __global__ void __launch_bounds__(kLarge, 1)
     int lane = threadIdx.x % 32, place = lane % kChunk;
     unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows + place);
     int slabs = (K - 1) / kWidth + 1;
+#if STAGGER && defined(__CUDA_ARCH__)
+    // Blocks begin one after the other: all at a time they would wait for memory together, and leave it idle together.
+    for (long long begun = clock64(); clock64() - begun < blockIdx.x * (STAGGER * 1900LL) / gridDim.x;) {
+    }
+#endif
     while (true) {
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -454,6 +500,22 @@ __global__ void __launch_bounds__(kLarge, 1)
         int last_row = min(height, columns - chunk * height);
 #endif
         const Element* corner = X + (size_t)chunk * height * K + first_column;
+#if LOAD
+        // A thread has one of a row's parts in all rows that it loads.
+        int part = threadIdx.x % kChunk;
+        const Element* from = corner + threadIdx.x / kChunk * (size_t)K + part * kColumns;
+        int4* to = slab_rows + kChunk + threadIdx.x;
+        bool exists = first_column + part * kColumns < K;
+#pragma unroll 4
+        for (int r = threadIdx.x / kChunk; r < last_row; r += kLarge / kChunk) {
+            if (exists)
+                __pipeline_memcpy_async(to, from, 16);
+            else
+                *to = make_int4(0, 0, 0, 0);
+            from += kLarge / kChunk * (size_t)K;
+            to += kLarge;
+        }
+#else
         for (int i = threadIdx.x; i < last_row * kChunk; i += kLarge) {
             int r = i / kChunk, c = i % kChunk;
             if (first_column + c * kColumns < K)
@@ -461,6 +523,7 @@ __global__ void __launch_bounds__(kLarge, 1)
             else
                 slab_rows[kChunk + i] = make_int4(0, 0, 0, 0);
         }
+#endif
         if (threadIdx.x < kChunk)
             slab_rows[threadIdx.x] = make_int4(0, 0, 0, 0);
         __pipeline_commit();
@@ -583,20 +646,20 @@ static bool by_slabs(int rows, int max_nnz_per_row, int K, const Element* values
     Sorted sorted;
     sorted.totals = (Totals*)take(sizeof(Totals) / sizeof(int));
     sorted.lengths = take((size_t)chunks_at_most * kBins);
-    sorted.taken = take((size_t)chunks_at_most * kBins);
     sorted.counts = take(keys);
     size_t cleared = used;
     sorted.starts = take((size_t)chunks_at_most * kBins);
     sorted.ranges = (int4*)take(4 * (size_t)chunks_at_most);
     sorted.groups = (int2*)take(2 * (size_t)chunks_at_most * ((rows - 1) / kRows + 1));
+    sorted.ranks = take(keys);
     sorted.slots = take(keys);
     if (used > kArena)
         return false;
     cudaMemsetAsync(ints, 0, cleared * sizeof(int), 0);
-    int small_grid = processors * 8;
+    int piece_grid = processors * 16;
     dim3 key_grid((rows - 1) / kSmall + 1, chunks_at_most);
-    count_kernel_optimized<<<small_grid, kSmall>>>(rows, max_nnz_per_row, col_ids, chunks_at_most, height,
-                                                   sorted);
+    count_kernel_optimized<<<piece_grid, kSorters>>>(rows, max_nnz_per_row, col_ids, chunks_at_most, height,
+                                                     sorted);
     survey_kernel_optimized<<<key_grid, kSmall>>>(rows, height, sorted);
     plan_kernel_optimized<<<chunks_at_most, kPlanners>>>(height, sorted);
     Totals totals;
@@ -628,7 +691,8 @@ static bool by_slabs(int rows, int max_nnz_per_row, int K, const Element* values
     sorted.values = (float*)take(2 * (room + kSlack));
     key_grid.y = chunks;
     place_kernel_optimized<<<key_grid, kSmall>>>(rows, sorted);
-    scatter_kernel_optimized<<<small_grid, kSmall>>>(rows, max_nnz_per_row, values, col_ids, height, sorted);
+    scatter_kernel_optimized<<<piece_grid, kSorters>>>(rows, max_nnz_per_row, values, col_ids, chunks, height,
+                                                       sorted);
     int slabs = (K - 1) / kWidth + 1;
     int units = chunks * slabs;
     int grid = units < processors ? units : processors;
