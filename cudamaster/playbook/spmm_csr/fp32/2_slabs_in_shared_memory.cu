@@ -1,39 +1,23 @@
 // idea: Keep a slab of X in shared memory and stream the matrix past it, sorted by length of row
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and that gather is what
-//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into an
-//      SM's shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows
-//      of A past it. What the stream costs has to be small, so the matrix is sorted first. Rows of one length
-//      stand together, since the eight rows that a warp sums at a time should end together. Entries shrink to 6
-//      bytes: the row of the slab in 16 bits, and the value. Four lanes share a row of A. Each takes two of a
-//      line's eight parts of 16 bytes, one in either half, and lanes of neighbouring rows begin with different
-//      halves: so the eight lanes that shared memory serves at a time meet in no bank. Entries of columns that
-//      are not in the slab, 12 % at 2048 columns, are fetched from X itself, and asked for before the last
-//      entries that are. A block shares a row that is much longer than the others. Small matrices, more than
-//      3616 columns, and GPUs with less shared memory than an H100 take step 1's kernels. Entries of one row of
-//      A that a warp meets take their places by one atomic operation. At 262144 rows and K = 4096 an H200 takes
-//      4.70 ms where step 1 takes 8.05. What binds it now: the pipe of shared memory and L1, busy in 91 % of
-//      the cycles; a fifth of that is due to the entries beyond the slab. Tried, and no faster: eight lanes for
-//      a row of a slab of all 2048 rows, which has seven such parts, so one lane idles; entries kept out of L1;
-//      more threads, which spill.
+//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's
+//      shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A past it.
+//      What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A to itself
+//      and sums all 32 columns, so an entry is loaded once and not by each lane that shares a row. It goes
+//      through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that shared memory
+//      serves at a time meet in no bank. Rows of one length stand together, since the 32 rows of a warp should
+//      end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the value. Entries of
+//      columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself. First the lanes of a
+//      warp exchange sums, so that eight lanes have one row and fetch whole lines. A row that is much longer
+//      than the others is cut into runs. The lanes of a warp share a run. Where the slabs do not fill all SMs
+//      evenly, the SMs that are left over take a share of the rows. Sorting takes no atomic operation for an
+//      entry: a lane brings all entries of its row. Small matrices, more than 3616 columns, and GPUs with less
+//      shared memory than an H100 take step 1's kernels. At 262144 rows and K = 4096 an H200 takes 3.97 ms
+//      where four lanes for a row took 4.70, and step 1 takes 8.05. What binds it now: the pipe of shared
+//      memory and L1, which needs 2.65 ms for the rows of slabs alone; without entries beyond the slab it would
+//      take 3.3. Tried, and no faster: 576 or 640 threads; batches of one or three pairs of entries, 4.8 and
+//      4.0 ms; four entries beyond the slab at a time.
 // flags: -O3 --use_fast_math
-#ifndef THREADS
-#define THREADS 512
-#endif
-#ifndef SMALL
-#define SMALL 512
-#endif
-#ifndef BATCH
-#define BATCH 2
-#endif
-#ifndef FARS
-#define FARS 8
-#endif
-#ifndef NEXT
-#define NEXT 1
-#endif
-#ifndef SPLIT
-#define SPLIT 1
-#endif
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
@@ -53,11 +37,11 @@ constexpr int kFarthest = 15; // and beyond it
 constexpr int kLengths = kExact + 1 + (kLongest - kExact) / kStep;
 // One for each length and each number of entries beyond the slab, and the last for longer rows.
 constexpr int kBins = kLengths * (kFarthest + 1) + 1;
-constexpr int kSmall = SMALL;       // threads of a block that prepares
-constexpr int kLooked = 64;         // entries of a long row that are looked at for the last column
-constexpr int kLarge = THREADS;     // threads of a block that multiplies
-constexpr int kBatch = BATCH;       // pairs of entries that a lane asks for at a time
-constexpr int kLongBatch = 4;       // entries of a long row that a thread asks for at a time
+constexpr int kSmall = 512;         // threads of a block that prepares
+constexpr int kLarge = 512;         // threads of a block that multiplies
+constexpr int kBatch = 2;           // pairs of entries that a lane asks for at a time
+constexpr int kRun = 2048;          // entries of a long row that a group has
+constexpr int kAtOnce = 8;          // entries of a run that a lane looks at together
 constexpr int kManyRows = 8192;     // from which sorting them first is worthwhile
 constexpr int kManyColumns = 512;   // of X
 constexpr size_t kArena = 16 << 20; // ints
@@ -66,24 +50,29 @@ __device__ int4 arena[kArena / 4];
 
 // What is known of the matrix.
 struct Totals {
-    int columns;      // 1 more than the last that has an entry; of a long row some were looked at
-    int long_entries; // of rows too long for a group
-    int positions;    // of rows in groups
-    int groups, pairs, longs, fars;
+    unsigned long long
+        longs_and_runs; // rows too long for a lane, in the upper half, and runs of their entries
+    int long_entries;   // of such rows
+    int columns;        // 1 more than the last that has an entry
+    int positions;      // of rows in groups
+    int groups, pairs, fars;
     int next_unit;
 };
 
 // Where the matrix is sorted.
 struct Sorted {
     Totals* totals;
-    int* lengths;                // of bins: rows
-    int* starts;                 // of bins, in their order: first position of its rows
-    int2* ranks;                 // of rows: bin, and number within the bin
-    int* longs;                  // rows too long for a group
-    int4* groups;                // first pair, entries in the slab, first far entry, far entries
-    int* order;                  // rows of groups, -1 for none
-    unsigned* packed;            // pairs of entries: rows of the slab, 16 bits each
-    float2* values;              // and their values
+    int* lengths;           // of bins: rows
+    int* starts;            // of bins, in their order: first position of its rows
+    int2* ranks;            // of rows: bin, and number within the bin
+    int2* longs;            // rows too long for a lane: row, first run
+    int4* groups;           // first pair, entries in the slab, first far entry, far entries
+    int* order;             // rows of groups, -1 for none
+    int4* runs;             // of long rows, each a group of lanes that share it
+    int* run_longs;         // the long row of each
+    float* long_sums;       // K of each long row
+    unsigned short* packed; // entries: row of the slab
+    float* values;
     unsigned short* far_columns; // entries beyond the slab: column, or kNone
     float* far_values;
 };
@@ -111,16 +100,22 @@ __device__ int longest_of(int bin) {
     return length <= kExact ? length : kExact + (length - kExact) * kStep;
 }
 
-// A block shares a long row, which costs barriers: where more than one in kLongShare is long, step 1 takes the matrix.
+// A run costs as much as a group, however short: where more than one row in kLongShare is long, step 1 takes the matrix.
 // That share is a guess; no such matrix was timed.
 constexpr int kLongShare = 16;
-constexpr size_t kMostPlaces = 0x7fffffff; // of pairs, or of far entries: a place is an int
-constexpr int kSlack = 2 * kBatch * kRows; // pairs behind the last that are read, not used
+constexpr size_t kMostPlaces = 0x7fffffff;  // of pairs, or of far entries: a place is an int
+constexpr int kRunPairs = kRun / 2 / kRows; // pairs that a lane has of a run, at most
+constexpr int kRunFars = kRun / kRows;      // and entries beyond the slab
+constexpr int kSlack = 2 * kBatch * kRows;  // pairs behind the last that are read, not used
 
 // Where starts has a bin.
 __device__ int start_of(int bin) {
     return kBins - 1 - bin;
 }
+
+struct alignas(4 * sizeof(Element)) Four {
+    Element at[4];
+};
 
 // Calls visit(column, value) for the entries of a row, those from `first` to `last`. Loads take 16 bytes where the arrays,
 // of `nnz` numbers, have them. Without kValues, values are not loaded.
@@ -130,26 +125,24 @@ __device__ void for_each_entry(unsigned first, unsigned last, unsigned nnz,
                                Visit visit) {
     for (unsigned at = first / 4 * 4; at < last; at += 4) {
         int column[4];
-        float value[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        Four value;
         if (at + 4 <= nnz) {
             int4 four = __ldg((const int4*)(col_indices + at));
             column[0] = four.x, column[1] = four.y, column[2] = four.z, column[3] = four.w;
-            if constexpr (kValues) {
-                float4 their = __ldg((const float4*)(values + at));
-                value[0] = their.x, value[1] = their.y, value[2] = their.z, value[3] = their.w;
-            }
+            if constexpr (kValues)
+                value = *(const Four*)(values + at);
         } else {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 column[i] = at + i < last ? col_indices[at + i] : 0;
                 if constexpr (kValues)
-                    value[i] = at + i < last ? values[at + i] : 0.0f;
+                    value.at[i] = at + i < last ? values[at + i] : Element(0.0f);
             }
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             if (at + i >= first && at + i < last)
-                visit(column[i], value[i]);
+                visit(column[i], kValues ? value.at[i] : Element(0.0f));
     }
 }
 
@@ -168,21 +161,24 @@ __global__ void __launch_bounds__(kSmall)
     int mine = -1, bin = kBins - 1, rank = 0;
     if (row < rows) {
         int first = row_offsets[row], last = row_offsets[row + 1], nnz = row_offsets[rows];
-        if (last - first > kLongest + kFarthest) {
-            for (int i = 0; i < kLooked; ++i)
-                mine = max(mine, col_indices[first + (last - first - 1) / (kLooked - 1) * i]);
-        } else {
+        if (last - first <= kLongest + kFarthest) {
             int far = 0;
-            auto count = [&](int column, float) {
+            auto count = [&](int column, Element) {
                 mine = max(mine, column);
                 far += column >= kHeight;
             };
             for_each_entry<false>(first, last, nnz, col_indices, nullptr, count);
             bin = bin_of(last - first - far, far);
         }
-        rank = atomicAdd(&lengths[bin], 1);
-        if (bin == kBins - 1)
+        if (bin < kBins - 1) {
+            rank = atomicAdd(&lengths[bin], 1);
+        } else {
+            // Both numbers by one operation: so long rows stand in the order of their first runs.
+            unsigned long long before =
+                atomicAdd(&sorted.totals->longs_and_runs, (1ull << 32) + ((last - first - 1) / kRun + 1));
+            sorted.longs[before >> 32] = make_int2((int)row, (int)before);
             atomicAdd(&sorted.totals->long_entries, last - first);
+        }
     }
     mine = __reduce_max_sync(kFullMask, mine);
     if (threadIdx.x % 32 == 0)
@@ -283,55 +279,141 @@ __global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(Sorted sorted
         sorted.totals->groups = groups;
         sorted.totals->pairs = total.x;
         sorted.totals->fars = total.y;
-        sorted.totals->longs = sorted.lengths[kBins - 1];
     }
 }
 
-// Gives each row its place.
-__global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorted sorted) {
+// A run of a long row: number of the row, first entry, the one behind the last.
+__device__ int3 run_of(int run, const int* __restrict__ row_offsets, const Sorted& sorted) {
+    int low = 0;
+    for (int high = (int)(sorted.totals->longs_and_runs >> 32) - 1; low < high;) {
+        int middle = (low + high + 1) / 2;
+        if (sorted.longs[middle].y <= run)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    int2 its = sorted.longs[low];
+    int first = row_offsets[its.x] + (run - its.y) * kRun, last = row_offsets[its.x + 1];
+    return make_int3(low, first, last - first > kRun ? first + kRun : last);
+}
+
+// Gives each row its place, and looks for the last column among the entries of long rows, a warp for a run.
+__global__ void __launch_bounds__(kSmall)
+    place_kernel_optimized(int rows, const int* __restrict__ row_offsets, const int* __restrict__ col_indices,
+                           Sorted sorted) {
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
     if (row < rows) {
         int2 rank = sorted.ranks[row];
-        if (rank.x == kBins - 1)
-            sorted.longs[rank.y] = (int)row;
-        else
+        if (rank.x < kBins - 1)
             sorted.order[sorted.starts[start_of(rank.x)] + rank.y] = (int)row;
     }
     int position = sorted.totals->positions + (int)threadIdx.x;
     if (blockIdx.x == 0 && position < sorted.totals->groups * kRows) // members that the last group lacks
         sorted.order[position] = -1;
+    int lane = threadIdx.x % 32, runs = (int)sorted.totals->longs_and_runs;
+    for (int i = (int)(blockIdx.x * (kSmall / 32) + threadIdx.x / 32); i < runs;
+         i += (int)(gridDim.x * (kSmall / 32))) {
+        int3 run = run_of(i, row_offsets, sorted);
+        int mine = -1;
+#pragma unroll 8
+        for (int p = lane; p < run.z - run.y; p += 32)
+            mine = max(mine, col_indices[run.y + p]);
+        mine = __reduce_max_sync(kFullMask, mine);
+        if (lane == 0)
+            atomicMax(&sorted.totals->columns, mine + 1);
+    }
 }
 
-// Brings the entries of each group, a warp for a group and a lane for a row. What a row lacks of its group's length
+// Writes an entry of row `row` of the slab; row 0 are zeros.
+__device__ void put(const Sorted& sorted, size_t place, int row, Element value) {
+    sorted.packed[place] = (unsigned short)row;
+    sorted.values[place] = value;
+}
+
+// Writes two entries, one behind the other.
+__device__ void put_two(const Sorted& sorted, size_t pair, int row, Element value, int second_row,
+                        Element second) {
+    ((unsigned*)sorted.packed)[pair] = (unsigned)row | (unsigned)second_row << 16;
+    ((float2*)sorted.values)[pair] = make_float2(value, second);
+}
+
+__device__ void put_far(const Sorted& sorted, size_t place, int column, Element value) {
+    sorted.far_columns[place] = (unsigned short)column;
+    sorted.far_values[place] = value;
+}
+
+// Brings the entries of a run, by a warp. Its lanes get as many each, in the slab and beyond it.
+__device__ void gather_run(int i, const Element* __restrict__ values, const int* __restrict__ col_indices,
+                           const int* __restrict__ row_offsets, const Sorted& sorted) {
+    int lane = threadIdx.x % 32, count = 0, far = 0;
+    int3 run = run_of(i, row_offsets, sorted);
+    int first_pair = sorted.totals->pairs + i * kRunPairs, first_far = sorted.totals->fars + i * kRunFars;
+    auto place_of = [&](int n) { return 2 * ((size_t)(first_pair + n / 64) * kRows + n % 32) + n / 32 % 2; };
+    for (int from = lane; from - lane < run.z - run.y; from += kAtOnce * 32) {
+        int column[kAtOnce];
+        Element value[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+            bool exists = from + j * 32 < run.z - run.y;
+            column[j] = exists ? col_indices[run.y + from + j * 32] : -1;
+            value[j] = exists ? values[run.y + from + j * 32] : Element(0.0f);
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+            bool beyond = column[j] >= kHeight;
+            unsigned before = (1u << lane) - 1, near = __ballot_sync(kFullMask, column[j] >= 0 && !beyond),
+                     fars = __ballot_sync(kFullMask, beyond);
+            if (beyond)
+                put_far(sorted, (size_t)first_far * kRows + far + __popc(fars & before), column[j], value[j]);
+            else if (column[j] >= 0)
+                put(sorted, place_of(count + __popc(near & before)), 1 + column[j], value[j]);
+            count += __popc(near);
+            far += __popc(fars);
+        }
+    }
+    int length = (count + 31) / 32, far_length = (far + 31) / 32;
+    for (int n = count + lane; n < pairs_of(length) * 64; n += 32)
+        put(sorted, place_of(n), 0, Element(0.0f));
+    if (far + lane < far_length * 32)
+        put_far(sorted, (size_t)first_far * kRows + far + lane, kNone, Element(0.0f));
+    if (lane == 0) {
+        sorted.runs[i] = make_int4(first_pair, length, first_far, far_length);
+        sorted.run_longs[i] = run.x;
+    }
+}
+
+// Brings the entries of each run and group, a warp for a group and a lane for a row. What a row lacks of its group's length
 // becomes products with the zeros of the slab's row 0.
 __global__ void __launch_bounds__(kSmall)
     gather_kernel_optimized(int rows, const Element* __restrict__ values, const int* __restrict__ col_indices,
                             const int* __restrict__ row_offsets, Sorted sorted) {
-    int lane = threadIdx.x % 32, groups = sorted.totals->groups, nnz = row_offsets[rows];
-    for (int i = (int)(blockIdx.x * (kSmall / 32) + threadIdx.x / 32); i < groups;
-         i += (int)(gridDim.x * (kSmall / 32))) {
+    int lane = threadIdx.x % 32, nnz = row_offsets[rows];
+    int groups = sorted.totals->groups, runs = (int)sorted.totals->longs_and_runs;
+    int first_warp = (int)(blockIdx.x * (kSmall / 32) + threadIdx.x / 32),
+        warps = (int)(gridDim.x * (kSmall / 32));
+    for (int i = first_warp; i < runs; i += warps)
+        gather_run(i, values, col_indices, row_offsets, sorted);
+    for (int i = first_warp; i < groups; i += warps) {
         int4 group = sorted.groups[i];
         int row = sorted.order[(size_t)i * kRows + lane];
         int first = row >= 0 ? row_offsets[row] : 0, last = row >= 0 ? row_offsets[row + 1] : 0;
         size_t pair = (size_t)group.x * kRows + lane, far_slot = (size_t)group.z * kRows + lane;
         int count = 0, far = 0, held_row = 0;
-        float held = 0.0f;
-        auto put_pair = [&](int second_row, float second) {
-            sorted.packed[pair] = held_row | (unsigned)second_row << 16;
-            sorted.values[pair] = make_float2(held, second);
+        Element held(0.0f);
+        auto put_pair = [&](int second_row, Element second) {
+            put_two(sorted, pair, held_row, held, second_row, second);
             pair += kRows;
             held_row = 0;
-            held = 0.0f;
+            held = Element(0.0f);
         };
-        auto put_far = [&](int column, float value) {
-            sorted.far_columns[far_slot] = (unsigned short)column;
-            sorted.far_values[far_slot] = value;
+        auto put_next_far = [&](int column, Element value) {
+            put_far(sorted, far_slot, column, value);
             far_slot += kRows;
             ++far;
         };
-        auto take = [&](int column, float value) {
+        auto take = [&](int column, Element value) {
             if (column >= kHeight) {
-                put_far(column, value);
+                put_next_far(column, value);
             } else if (count++ % 2 != 0) {
                 put_pair(1 + column, value);
             } else {
@@ -341,9 +423,9 @@ __global__ void __launch_bounds__(kSmall)
         };
         for_each_entry<true>(first, last, nnz, col_indices, values, take);
         for (int pairs = count / 2; pairs < pairs_of(group.y); ++pairs)
-            put_pair(0, 0.0f);
+            put_pair(0, Element(0.0f));
         while (far < group.w)
-            put_far(kNone, 0.0f);
+            put_next_far(kNone, Element(0.0f));
     }
 }
 
@@ -373,6 +455,19 @@ struct Sums {
         at[1] += value * x.y;
         at[2] += value * x.z;
         at[3] += value * x.w;
+    }
+    // Adds to sums in fp32.
+    __device__ void add_to(float* sums) const {
+#pragma unroll
+        for (int i = 0; i < kColumns; i += 4) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+            atomicAdd((float4*)(sums + i), make_float4(at[i], at[i + 1], at[i + 2], at[i + 3]));
+#else
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                atomicAdd(sums + i + j, at[i + j]);
+#endif
+        }
     }
     __device__ void store(Element* y) const { __stcs((float4*)y, make_float4(at[0], at[1], at[2], at[3])); }
 };
@@ -414,7 +509,7 @@ struct Batch {
     unsigned rows[kBatch];
     uint2 values[kBatch];
     __device__ void load(const Sorted& sorted, size_t slot) {
-        const unsigned* row = sorted.packed + slot;
+        const unsigned* row = (const unsigned*)sorted.packed + slot;
         const uint2* value = (const uint2*)sorted.values + slot;
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
@@ -463,12 +558,9 @@ struct Fars {
 };
 
 __global__ void __launch_bounds__(kLarge, 1)
-    multiply_kernel_optimized(int K, int columns, int parts, int units, int shared_out, Sorted sorted,
-                              const Element* __restrict__ entries, const int* __restrict__ col_indices,
-                              const int* __restrict__ row_offsets, const Element* __restrict__ X,
-                              Element* __restrict__ Y) {
+    multiply_kernel_optimized(int K, int columns, int runs, int all, int parts, int units, int shared_out,
+                              Sorted sorted, const Element* __restrict__ X, Element* __restrict__ Y) {
     extern __shared__ __align__(kChunk * 16) int4 slab_rows[];
-    __shared__ float long_sums[kWidth];
     __shared__ int next_unit, next_run;
     int lane = threadIdx.x % 32, place = lane % kChunk;
     unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows + place);
@@ -500,87 +592,40 @@ __global__ void __launch_bounds__(kLarge, 1)
         __pipeline_wait_prior(0);
         __syncthreads();
 
-        // The groups, or long rows, of a part: each parts-th, or all but each shared_out-th, or these.
+        // The groups of a part: each parts-th, but for each shared_out-th, which others take.
         auto index_of = [&](int i) {
-            if (shared_out == 0)
-                return i * parts + part;
-            return part == 0 ? i + i / (shared_out - 1) : i * shared_out + shared_out - 1;
+            if (part == parts)
+                return i * shared_out + shared_out - 1;
+            int index = i * parts + part;
+            return shared_out == 0 ? index : index + index / (shared_out - 1);
         };
         long long k = first_column + place * kColumns;
         bool inside = k < K;
         const Element* x = X + k;
         Element* y = Y + k;
-        int groups = sorted.totals->groups, longs = sorted.totals->longs;
-        // Long rows: the whole block shares one, eight lanes an entry.
-        for (int n = 0, i; (i = index_of(n)) < longs; ++n) {
-            int row = sorted.longs[i], last = row_offsets[row + 1];
-            Sums sum;
-            sum.clear();
-            for (long long first = row_offsets[row] + (int)(threadIdx.x / kChunk); first < last;
-                 first += kLongBatch * (kLarge / kChunk)) {
-                int column[kLongBatch];
-                float value[kLongBatch];
-                float4 v[kLongBatch];
-#pragma unroll
-                for (int j = 0; j < kLongBatch; ++j) {
-                    long long p = first + j * (kLarge / kChunk);
-                    column[j] = p < last ? __ldg(col_indices + p) : -1; // the slab's row of zeros
-                    value[j] = p < last ? __ldg(entries + p) : 0.0f;
-                }
-#pragma unroll
-                for (int j = 0; j < kLongBatch; ++j) {
-                    v[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                    if (column[j] < last_row)
-                        v[j] = shared_at(slab + (1 + column[j]) * (kChunk * 16));
-                    else if (inside)
-                        v[j] = __ldg((const float4*)(x + column[j] * (size_t)K));
-                }
-#pragma unroll
-                for (int j = 0; j < kLongBatch; ++j)
-                    sum.add(value[j], v[j]);
-            }
-            if (threadIdx.x < kWidth)
-                long_sums[threadIdx.x] = 0.0f;
-            __syncthreads();
-#pragma unroll
-            for (int c = 0; c < kColumns; ++c) {
-                for (int distance = kChunk; distance < 32; distance *= 2)
-                    sum.at[c] += __shfl_xor_sync(kFullMask, sum.at[c], distance);
-                if (lane < kChunk)
-                    atomicAdd(&long_sums[place * kColumns + c], sum.at[c]);
-            }
-            __syncthreads();
-            if (threadIdx.x < kChunk && inside) {
-#pragma unroll
-                for (int c = 0; c < kColumns; ++c)
-                    sum.at[c] = long_sums[place * kColumns + c];
-                sum.store(y + (size_t)row * K);
-            }
-            __syncthreads();
-        }
-
-        // Groups. Lanes hold the length and the rows of the next one.
+        // Runs of long rows first, as they are the longest. Lanes hold the length and the rows of the next group.
         int next = 0, next_row = 0;
         int4 next_group = make_int4(0, 0, 0, 0);
         auto fetch = [&]() {
             if (lane == 0)
                 next = atomicAdd(&next_run, 1);
             next = index_of(__shfl_sync(kFullMask, next, 0));
-            if (next < groups) {
-                next_group = __ldg(sorted.groups + next);
-                next_row = __ldg(sorted.order + next * kRows + lane);
+            if (next < runs) {
+                next_group = __ldg(sorted.runs + next);
+                next_row = -2 - __ldg(sorted.run_longs + next);
+            } else if (next < all) {
+                next_group = __ldg(sorted.groups + (next - runs));
+                next_row = __ldg(sorted.order + (next - runs) * kRows + lane);
             }
         };
         fetch();
         Batch now;
-        if (NEXT && next < groups)
+        if (next < all)
             now.load(sorted, (size_t)next_group.x * kRows + lane);
-        while (next < groups) {
+        while (next < all) {
             int4 group = next_group;
             int row = next_row, left = group.y;
             size_t slot = (size_t)group.x * kRows + lane;
-            if (!NEXT)
-                now.load(sorted, slot);
             fetch();
             Sums sum[kChunk];
 #pragma unroll
@@ -593,46 +638,56 @@ __global__ void __launch_bounds__(kLarge, 1)
                 now = next_batch;
                 left -= 2 * kBatch;
             }
-            if (NEXT)
-                next_batch.load(sorted, (size_t)next_group.x * kRows + lane);
+            next_batch.load(sorted, (size_t)next_group.x * kRows + lane);
             Fars far;
             size_t far_slot = (size_t)group.z * kRows + lane / kChunk * kChunk;
             if (group.w > 0)
                 far.load(sorted, far_slot);
             now.add_to(sum, left, slab);
-            if (NEXT)
-                now = next_batch;
+            now = next_batch;
             turn(sum);
-#ifndef NOFAR
             for (int i = 0; i < group.w; ++i) {
+                float4 v[kChunk];
 #pragma unroll
-                for (int from = 0; from < kChunk; from += FARS) {
-                    float4 v[FARS];
-#pragma unroll
-                    for (int j = 0; j < FARS; ++j) {
-                        unsigned column = far.column(from + j);
-                        v[j] = inside && column != kNone ? __ldg((const float4*)(x + column * (size_t)K))
-                                                         : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                    }
-#pragma unroll
-                    for (int j = 0; j < FARS; ++j)
-                        sum[from + j].add(far.value(from + j), v[j]);
+                for (int j = 0; j < kChunk; ++j) {
+                    unsigned column = far.column(j);
+                    v[j] = inside && column != kNone ? __ldg((const float4*)(x + column * (size_t)K))
+                                                     : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
                 }
+#pragma unroll
+                for (int j = 0; j < kChunk; ++j)
+                    sum[j].add(far.value(j), v[j]);
                 if (i + 1 < group.w)
                     far.load(sorted, far_slot += kRows);
             }
-#endif
+            if (row < -1) { // its lanes share a row
+#pragma unroll
+                for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+                    for (int j = 1; j < kChunk; ++j)
+                        sum[0].at[c] += sum[j].at[c];
+                    for (int distance = kChunk; distance < 32; distance *= 2)
+                        sum[0].at[c] += __shfl_xor_sync(kFullMask, sum[0].at[c], distance);
+                }
+                if (lane < kChunk && inside)
+                    sum[0].add_to(sorted.long_sums + (size_t)(-2 - row) * K + k);
+                continue;
+            }
 #pragma unroll
             for (int j = 0; j < kChunk; ++j) {
                 int target = __shfl_sync(kFullMask, row, lane / kChunk * kChunk + j);
-#ifdef NOSTORE
-                if (sum[j].at[0] + sum[j].at[1] + sum[j].at[2] + sum[j].at[3] == 12345.678f)
-#endif
-                    if (inside && target >= 0)
-                        sum[j].store(y + (size_t)target * K);
+                if (inside && target >= 0)
+                    sum[j].store(y + (size_t)target * K);
             }
         }
     }
+}
+
+// Stores the sums of long rows, a block for each.
+__global__ void __launch_bounds__(kSmall) store_kernel_optimized(int K, Sorted sorted, Element* Y) {
+    int row = sorted.longs[blockIdx.x].x;
+    for (int k = threadIdx.x; k < K; k += kSmall)
+        Y[row * (size_t)K + k] = Element(sorted.long_sums[blockIdx.x * (size_t)K + k]);
 }
 
 // Multiplies by slabs where that is possible; returns whether it was.
@@ -644,7 +699,7 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (shared < kShared + (int)sizeof(float) * kWidth + 64)
+    if (shared < kShared + 64)
         return false;
 
     int* ints = nullptr;
@@ -661,7 +716,7 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     size_t cleared = used;
     sorted.starts = take(kBins);
     sorted.ranks = (int2*)take(2 * (size_t)rows);
-    sorted.longs = take(rows);
+    sorted.longs = (int2*)take(2 * (size_t)rows);
     size_t most_groups = ((size_t)rows - 1) / kRows + 1;
     sorted.groups = (int4*)take(4 * most_groups);
     sorted.order = take(kRows * most_groups);
@@ -671,19 +726,21 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     int row_grid = (rows - 1) / kSmall + 1;
     survey_kernel_optimized<<<row_grid, kSmall>>>(rows, row_offsets, col_indices, sorted);
     plan_kernel_optimized<<<1, kPlanners>>>(sorted);
-    place_kernel_optimized<<<row_grid, kSmall>>>(rows, sorted);
+    place_kernel_optimized<<<row_grid, kSmall>>>(rows, row_offsets, col_indices, sorted);
     Totals totals;
     if (cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost) != cudaSuccess)
         return false;
     if (totals.columns > 2 * kHeight)
         return false;
 
-    size_t room = (size_t)totals.pairs * kRows, far_room = (size_t)totals.fars * kRows;
+    int longs = (int)(totals.longs_and_runs >> 32), runs = (int)totals.longs_and_runs;
+    size_t room = ((size_t)totals.pairs + (size_t)runs * kRunPairs) * kRows,
+           far_room = ((size_t)totals.fars + (size_t)runs * kRunFars) * kRows;
     if (room > kMostPlaces || far_room > kMostPlaces)
         return false;
-    if ((size_t)totals.longs * kLongShare > (size_t)rows)
+    if ((size_t)longs * kLongShare > (size_t)rows)
         return false;
-    size_t needed = 3 * (room + kSlack) + far_room + far_room / 2 + 32;
+    size_t needed = 3 * (room + kSlack) + far_room + far_room / 2 + 5 * (size_t)runs + (size_t)longs * K + 64;
     int* more = nullptr;
     if (used + needed > kArena) {
         if (cudaMallocAsync((void**)&more, needed * sizeof(int), 0) != cudaSuccess) {
@@ -693,17 +750,24 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
         ints = more;
         used = 0;
     }
-    sorted.packed = (unsigned*)take(room + kSlack);
-    sorted.values = (float2*)take(2 * (room + kSlack));
+    sorted.packed = (unsigned short*)take(room + kSlack);
+    sorted.values = (float*)take(2 * (room + kSlack));
     sorted.far_columns = (unsigned short*)take(far_room / 2 + 1);
     sorted.far_values = (float*)take(far_room);
-    gather_kernel_optimized<<<(totals.groups - 1) / (kSmall / 32) + 1, kSmall>>>(rows, values, col_indices,
-                                                                                 row_offsets, sorted);
+    sorted.runs = (int4*)take(4 * (size_t)runs);
+    sorted.run_longs = take(runs);
+    sorted.long_sums = (float*)take((size_t)longs * K);
+    int all_groups = runs + totals.groups;
+    gather_kernel_optimized<<<all_groups / (kSmall / 32) + 1, kSmall>>>(rows, values, col_indices,
+                                                                        row_offsets, sorted);
+    if (longs > 0)
+        cudaMemsetAsync(sorted.long_sums, 0, sizeof(float) * longs * K, 0);
     int slabs = (K - 1) / kWidth + 1;
     // Parts of the rows, so that all processors have about as much to do: cycles of a part, times rounds. A slab costs
     // about 20000 cycles. The pipe of shared memory takes one for each entry in the slab and 1.4 for others, and some more
     // for each group.
-    double all = 2.1 * room + 1.6 * totals.long_entries + 1.5 * far_room + 100.0 * totals.groups;
+    double all =
+        32.0 * (2.1 * totals.pairs + 1.5 * totals.fars) + 1.2 * totals.long_entries + 100.0 * all_groups;
     int parts = 1;
     double best = 1e300;
     for (int p = 1; p <= 40; ++p) {
@@ -715,22 +779,23 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
         }
     }
     int units = parts * slabs, shared_out = 0;
-    if (SPLIT && slabs < processors) {
-        // A processor for each slab, and what the others can do in that time: each `shared_out`-th group.
-        double each = (slabs - 1) / (processors - slabs) + 1,
-               share = (all - each * 20000.0) / (all * (1.0 + each));
-        if (share > 1e-4 && 20000.0 + all * (1.0 - share) < best) {
+    int whole = processors / slabs, others = processors - whole * slabs;
+    if (whole > 0 && others > 0) {
+        // As many processors for each slab as there are, and what the others can do in that time: each `shared_out`-th group.
+        double each = (slabs - 1) / others + 1,
+               share = (all / whole - (each - 1.0) * 20000.0) / (all * (each + 1.0 / whole));
+        if (share > 1e-4 && 20000.0 + all * (1.0 - share) / whole < best) {
             shared_out = (int)(1.0 / share + 0.5);
-            parts = 1;
-            units = 2 * slabs;
+            parts = whole;
+            units = (whole + 1) * slabs;
         }
     }
     int grid = units < processors ? units : processors;
     cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-#ifndef NOMULT
-    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, totals.columns, parts, units, shared_out, sorted,
-                                                         values, col_indices, row_offsets, X, Y);
-#endif
+    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, totals.columns, runs, all_groups, parts, units,
+                                                         shared_out, sorted, X, Y);
+    if (longs > 0)
+        store_kernel_optimized<<<longs, kSmall>>>(K, sorted, Y);
     if (more != nullptr)
         cudaFreeAsync(more, 0);
     return true;
