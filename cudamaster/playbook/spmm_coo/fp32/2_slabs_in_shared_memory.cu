@@ -1,35 +1,21 @@
 // idea: Keep a slab of X in shared memory and stream the sorted matrix past it
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and that gather is what
-//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into an
-//      SM's shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows
-//      of A past it. What the stream costs has to be small, so the matrix is sorted first. Rows of one length
-//      stand together, since the eight rows that a warp sums at a time should end together. Entries shrink to 6
-//      bytes: the row of the slab in 16 bits, and the value. Four lanes share a row of A. Each takes two of a
-//      line's eight parts of 16 bytes, one in either half, and lanes of neighbouring rows begin with different
-//      halves: so the eight lanes that shared memory serves at a time meet in no bank. Entries of columns that
-//      are not in the slab, 12 % at 2048 columns, are fetched from X itself, and asked for before the last
-//      entries that are. A block shares a row that is much longer than the others. Small matrices, more than
-//      3616 columns, and GPUs with less shared memory than an H100 take step 1's kernels. At 65536 rows and K =
-//      4096 an H200 takes 1.27 ms where step 1 takes 1.97. What binds it now: the pipe of shared memory and L1,
-//      busy in 91 % of the cycles; a fifth of that is due to the entries beyond the slab. Tried, and no faster:
-//      eight lanes for a row of a slab of all 2048 rows, which has seven such parts, so one lane idles; entries
-//      kept out of L1; more threads, which spill.
+//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's
+//      shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A past it.
+//      What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A to itself
+//      and sums all 32 columns, so an entry is loaded once and not by each lane that shares a row. It goes
+//      through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that shared memory
+//      serves at a time meet in no bank. Rows of one length stand together, since the 32 rows of a warp should
+//      end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the value. Entries of
+//      columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself. First the lanes of a
+//      warp exchange sums, so that eight lanes have one row and fetch whole lines. A row that is much longer
+//      than the others is cut into runs. The lanes of a warp share a run. Where the slabs do not fill all SMs
+//      evenly, the SMs that are left over take a share of the rows. One atomic operation counts an entry and
+//      gives it its place in the row. Small matrices, more than 3616 columns, and GPUs with less shared memory
+//      than an H100 take step 1's kernels. At 65536 rows and K = 4096 an H200 takes 1.10 ms where four lanes
+//      for a row took 1.27, and step 1 takes 1.97. What binds it now: the pipe of shared memory and L1. Tried,
+//      and no faster: 640 threads.
 // flags: -O3 --use_fast_math
-#ifndef THREADS
-#define THREADS 512
-#endif
-#ifndef BATCH
-#define BATCH 2
-#endif
-#ifndef FARS
-#define FARS 8
-#endif
-#ifndef NEXT
-#define NEXT 1
-#endif
-#ifndef SPLIT
-#define SPLIT 1
-#endif
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
@@ -50,8 +36,10 @@ constexpr int kLengths = kExact + 1 + (kLongest - kExact) / kStep;
 // One for each length and each number of entries beyond the slab, and the last for longer rows.
 constexpr int kBins = kLengths * (kFarthest + 1) + 1;
 constexpr int kSmall = 256;          // threads of a block that prepares
-constexpr int kLarge = THREADS;      // threads of a block that multiplies
-constexpr int kBatch = BATCH;        // pairs of entries that a lane asks for at a time
+constexpr int kLarge = 512;          // threads of a block that multiplies
+constexpr int kBatch = 2;            // pairs of entries that a lane asks for at a time
+constexpr int kRun = 2048;           // entries of a long row in the slab that a group has
+constexpr int kNumbers = 4 << 20;    // entries whose number within the row can be kept
 constexpr int kManyEntries = 150000; // from which sorting them first is worthwhile
 constexpr int kManyColumns = 512;    // of X
 constexpr size_t kArena = 16 << 20;  // ints
@@ -60,28 +48,32 @@ __device__ int4 arena[kArena / 4];
 
 // What is known of the matrix.
 struct Totals {
-    int highest;    // column of any entry
-    int long_pairs; // pairs of entries of long rows
-    int long_fars;  // and their entries beyond the slab
-    int used_pairs, used_fars;
+    int highest;      // column of any entry
+    int longs, runs;  // rows too long for a lane, and runs of their entries
+    int long_entries; // of such rows
+    int used_runs;
     int positions; // of rows in groups
-    int groups, pairs, longs, fars;
+    int groups, pairs, fars;
     int next_unit;
 };
 
-// Where the matrix is sorted. A key is a row of A within a chunk of columns: chunk * rows + row.
+// Where the matrix is sorted.
 struct Sorted {
     Totals* totals;
-    int* lengths;           // of chunks and bins: keys
-    int* taken;             // of chunks and bins: keys that have their place
-    int* counts;            // of keys: entries in the slab
+    int* lengths;           // of bins: rows
+    int* counts;            // of rows: entries in the slab
     int* far_counts;        // and beyond it
+    int* numbers;           // of entries: how many of its row came before, of those in the slab or of others
     int* starts;            // of bins, in their order: first position of its rows
-    int* slots;             // of keys: place of the first pair, for long rows ~place
-    int* far_slots;         // of keys: place of the first far entry
-    int4* longs;            // two of each: row, first pair, pairs, first far entry; far entries
+    int2* ranks;            // of rows: bin, and number within the bin
+    int* slots;             // of rows: place of the first pair, for long rows ~run
+    int* far_slots;         // of rows: place of the first far entry
+    int* longs;             // rows too long for a lane
     int4* groups;           // first pair, entries in the slab, first far entry, far entries
     int* order;             // rows of groups, -1 for none
+    int4* runs;             // of long rows, each a group of lanes that share it
+    int* run_longs;         // the long row of each
+    float* long_sums;       // K of each long row
     unsigned short* packed; // entries: row of the slab
     float* values;
     unsigned short* far_columns; // entries beyond the slab: column, or kNone
@@ -111,11 +103,13 @@ __device__ int longest_of(int bin) {
     return length <= kExact ? length : kExact + (length - kExact) * kStep;
 }
 
-// A block shares a long row, which costs barriers: where more than one in kLongShare is long, step 1 takes the matrix.
+// A run costs as much as a group, however short: where more than one row in kLongShare is long, step 1 takes the matrix.
 // That share is a guess; no such matrix was timed.
 constexpr int kLongShare = 16;
-constexpr size_t kMostPlaces = 0x7fffffff; // of pairs, or of far entries: a place is an int
-constexpr int kSlack = 2 * kBatch * kRows; // pairs behind the last that are read, not used
+constexpr size_t kMostPlaces = 0x7fffffff;  // of pairs, or of far entries: a place is an int
+constexpr int kRunPairs = kRun / 2 / kRows; // pairs that a lane has of a run, at most
+constexpr int kRunFars = kRunPairs / 2;     // and entries beyond the slab
+constexpr int kSlack = 2 * kBatch * kRows;  // pairs behind the last that are read, not used
 
 // Writes an entry of row `row` of the slab; row 0 are zeros.
 __device__ void put(const Sorted& sorted, size_t place, int row, Element value) {
@@ -123,7 +117,7 @@ __device__ void put(const Sorted& sorted, size_t place, int row, Element value) 
     sorted.values[place] = value;
 }
 
-__device__ void put_far(const Sorted& sorted, size_t place, int column, float value) {
+__device__ void put_far(const Sorted& sorted, size_t place, int column, Element value) {
     sorted.far_columns[place] = (unsigned short)column;
     sorted.far_values[place] = value;
 }
@@ -136,7 +130,8 @@ __device__ int start_of(int bin) {
 constexpr int kAtOnce = 4;              // entries that a thread looks at together
 constexpr int kTile = kAtOnce * kSmall; // entries that a block looks at together
 
-// Calls visit(entry, row, column) for each entry.
+// Calls visit(first, rows, columns) for as many entries as a thread looks at together: `first`, and those kSmall behind each
+// other. Where there is none, the row is -1.
 template <class Visit>
 __device__ void for_each_entry(long long nnz, const int* __restrict__ row_indices,
                                const int* __restrict__ col_indices, Visit visit) {
@@ -145,19 +140,14 @@ __device__ void for_each_entry(long long nnz, const int* __restrict__ row_indice
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
             long long p = tile + i * kSmall + threadIdx.x;
-            row[i] = p < nnz ? row_indices[p] : 0;
-            column[i] = p < nnz ? col_indices[p] : 0;
+            row[i] = p < nnz ? row_indices[p] : -1;
+            column[i] = p < nnz ? col_indices[p] : -1;
         }
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-            long long p = tile + i * kSmall + threadIdx.x;
-            if (p < nnz)
-                visit(p, row[i], column[i]);
-        }
+        visit(tile + threadIdx.x, row, column);
     }
 }
 
-// Counts the entries of each key, and finds the last column that has any.
+// Counts the entries of each row, gives each its number, and finds the last column that has any.
 __global__ void __launch_bounds__(kSmall)
     count_kernel_optimized(int rows, int nnz, const int* __restrict__ row_indices,
                            const int* __restrict__ col_indices, Sorted sorted) {
@@ -165,10 +155,33 @@ __global__ void __launch_bounds__(kSmall)
     if (threadIdx.x == 0)
         highest = -1;
     __syncthreads();
-    int mine = -1;
-    auto count = [&](long long, int row, int column) {
-        mine = max(mine, column);
-        atomicAdd(column < kHeight ? &sorted.counts[row] : &sorted.far_counts[row], 1);
+    int mine = -1, lane = threadIdx.x % 32;
+    auto count = [&](long long first, const int* row, const int* column) {
+        unsigned same[kAtOnce];
+        int number[kAtOnce];
+        // Where neighbours have the same row, one operation counts all entries of a row that a warp has.
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            mine = max(mine, column[i]);
+            unsigned key = 2u * row[i] + (column[i] >= kHeight);
+            unsigned other = __shfl_xor_sync(kFullMask, key, 1), another = __shfl_xor_sync(kFullMask, key, 2);
+            bool repeats = __any_sync(kFullMask, key == other || key == another);
+            same[i] = repeats ? __match_any_sync(kFullMask, key) : 1u << lane;
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            number[i] = 0;
+            if (row[i] >= 0 && __ffs(same[i]) == lane + 1)
+                number[i] = atomicAdd((column[i] < kHeight ? sorted.counts : sorted.far_counts) + row[i],
+                                      __popc(same[i]));
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            number[i] =
+                __shfl_sync(kFullMask, number[i], __ffs(same[i]) - 1) + __popc(same[i] & ((1u << lane) - 1));
+            if (row[i] >= 0 && nnz <= kNumbers)
+                sorted.numbers[first + i * kSmall] = number[i];
+        }
     };
     for_each_entry(nnz, row_indices, col_indices, count);
     mine = __reduce_max_sync(kFullMask, mine);
@@ -179,27 +192,35 @@ __global__ void __launch_bounds__(kSmall)
         atomicMax(&sorted.totals->highest, highest);
 }
 
-// How many keys each bin has.
+// Runs of a long row with so many entries in the slab and beyond it.
+__device__ int runs_of(int count, int far) {
+    return max((count + kRun - 1) / kRun, (far + kRunFars * kRows - 1) / (kRunFars * kRows));
+}
+
+// The bin of each row, and how many rows each bin has.
 __global__ void __launch_bounds__(kSmall) survey_kernel_optimized(int rows, Sorted sorted) {
     __shared__ int lengths[kBins];
     for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
         lengths[bin] = 0;
     __syncthreads();
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
+    int bin = 0, rank = 0;
     if (row < rows) {
-        int far = sorted.far_counts[row];
-        int count = sorted.counts[row];
-        int bin = bin_of(count, far);
-        atomicAdd(&lengths[bin], 1);
+        int count = sorted.counts[row], far = sorted.far_counts[row];
+        bin = bin_of(count, far);
+        rank = atomicAdd(&lengths[bin], 1);
         if (bin == kBins - 1) {
-            atomicAdd(&sorted.totals->long_pairs, pairs_of(count));
-            atomicAdd(&sorted.totals->long_fars, far);
+            atomicAdd(&sorted.totals->runs, runs_of(count, far));
+            atomicAdd(&sorted.totals->long_entries, count + far);
         }
     }
     __syncthreads();
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        if (lengths[bin] > 0)
-            atomicAdd(&sorted.lengths[bin], lengths[bin]);
+    for (int i = threadIdx.x; i < kBins; i += kSmall)
+        if (lengths[i] > 0)
+            lengths[i] = atomicAdd(&sorted.lengths[i], lengths[i]);
+    __syncthreads();
+    if (row < rows)
+        sorted.ranks[row] = make_int2(bin, lengths[bin] + rank);
 }
 
 // The sums of all threads before a thread, and of all threads in `total`.
@@ -291,19 +312,19 @@ __global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(Sorted sorted
     }
 }
 
-// Gives each key its place, and fills places that no entry will take with products of zeros.
+// Place of entry `n` of a run in the slab.
+__device__ size_t place_in_run(const Sorted& sorted, int run, int n) {
+    return 2 * ((size_t)(sorted.totals->pairs + run * kRunPairs + n / 64) * kRows + n % 32) + n / 32 % 2;
+}
+
+// Place of its first entry beyond the slab.
+__device__ size_t far_place_of_run(const Sorted& sorted, int run) {
+    return (size_t)(sorted.totals->fars + run * kRunFars) * kRows;
+}
+
+// Gives each row its place, and fills places that no entry will take with products of zeros.
 __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorted sorted) {
-    __shared__ int members[kBins], bases[kBins];
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        members[bin] = 0;
-    __syncthreads();
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
-    int count = row < rows ? sorted.counts[row] : 0, far = row < rows ? sorted.far_counts[row] : 0;
-    int bin = bin_of(count, far), rank = row < rows ? atomicAdd(&members[bin], 1) : 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < kBins; i += kSmall)
-        bases[i] = members[i] > 0 ? atomicAdd(&sorted.taken[i], members[i]) : 0;
-    __syncthreads();
     // Places of a member of a group from an entry in the slab and an entry beyond it on.
     auto clear = [&](int4 group, int member, int from, int from_far) {
         for (int i = from; i < 2 * pairs_of(group.y); ++i)
@@ -312,17 +333,28 @@ __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorte
             put_far(sorted, (size_t)(group.z + i) * kRows + member, kNone, 0.0f);
     };
     if (row < rows) {
-        int position = sorted.starts[start_of(bin)] + bases[bin] + rank;
-        int slot, far_slot;
-        if (bin == kBins - 1) {
-            int pairs = pairs_of(count);
-            slot = sorted.totals->pairs * kRows + atomicAdd(&sorted.totals->used_pairs, pairs);
-            far_slot = sorted.totals->fars * kRows + atomicAdd(&sorted.totals->used_fars, far);
-            sorted.longs[2 * position] = make_int4((int)row, slot, pairs, far_slot);
-            sorted.longs[2 * position + 1] = make_int4(far, 0, 0, 0);
-            if (count % 2 != 0)
-                put(sorted, 2 * ((size_t)slot + count / 2) + 1, 0, 0.0f);
-            slot = ~slot;
+        int2 rank = sorted.ranks[row];
+        int count = sorted.counts[row], far = sorted.far_counts[row];
+        int position = sorted.starts[start_of(rank.x)] + rank.y;
+        int slot, far_slot = 0;
+        if (rank.x == kBins - 1) {
+            int many = runs_of(count, far), first = atomicAdd(&sorted.totals->used_runs, many);
+            for (int run = first; run < first + many; ++run) {
+                int its = min(max(count, 0), kRun), its_far = min(max(far, 0), kRunFars * kRows);
+                int length = (its + 31) / 32, far_length = (its_far + 31) / 32;
+                size_t far_place = far_place_of_run(sorted, run);
+                sorted.runs[run] = make_int4((int)(place_in_run(sorted, run, 0) / (2 * kRows)), length,
+                                             (int)(far_place / kRows), far_length);
+                sorted.run_longs[run] = rank.y;
+                for (int n = its; n < pairs_of(length) * 64; ++n)
+                    put(sorted, place_in_run(sorted, run, n), 0, 0.0f);
+                for (int n = its_far; n < far_length * 32; ++n)
+                    put_far(sorted, far_place + n, kNone, 0.0f);
+                count -= kRun;
+                far -= kRunFars * kRows;
+            }
+            sorted.longs[rank.y] = (int)row;
+            slot = ~first;
         } else {
             int4 group = sorted.groups[position / kRows];
             int member = position % kRows;
@@ -347,18 +379,40 @@ __global__ void __launch_bounds__(kSmall)
     scatter_kernel_optimized(int rows, int nnz, const Element* __restrict__ values,
                              const int* __restrict__ row_indices, const int* __restrict__ col_indices,
                              Sorted sorted) {
-    auto scatter = [&](long long p, int row, int column) {
-        if (column >= kHeight) {
-            int number = atomicSub(&sorted.far_counts[row], 1) - 1;
-            size_t step = __ldg(&sorted.slots[row]) < 0 ? number : number * kRows;
-            put_far(sorted, __ldg(&sorted.far_slots[row]) + step, column, values[p]);
-            return;
+    auto scatter = [&](long long first, const int* row, const int* column) {
+        Element value[kAtOnce];
+        int number[kAtOnce], slot[kAtOnce], far_slot[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            bool exists = row[i] >= 0, beyond = column[i] >= kHeight;
+            value[i] = exists ? values[first + i * kSmall] : Element(0.0f);
+            slot[i] = exists ? sorted.slots[row[i]] : 0;
+            far_slot[i] = beyond ? sorted.far_slots[row[i]] : 0;
+            if (nnz <= kNumbers)
+                number[i] = exists ? sorted.numbers[first + i * kSmall] : 0;
+            else // which entry gets which number is all the same
+                number[i] =
+                    exists ? atomicSub((beyond ? sorted.far_counts : sorted.counts) + row[i], 1) - 1 : 0;
         }
-        int row_of_slab = 1 + column;
-        int number = atomicSub(&sorted.counts[row], 1) - 1;
-        int slot = __ldg(&sorted.slots[row]);
-        size_t pair = slot < 0 ? ~slot + number / 2 : slot + number / 2 * kRows;
-        put(sorted, 2 * pair + number % 2, row_of_slab, values[p]);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            if (row[i] < 0)
+                continue;
+            bool shared_out = slot[i] < 0;
+            int n = number[i];
+            if (column[i] >= kHeight) {
+                constexpr int kMost = kRunFars * kRows;
+                put_far(sorted,
+                        shared_out ? far_place_of_run(sorted, ~slot[i] + n / kMost) + n % kMost
+                                   : far_slot[i] + (size_t)n * kRows,
+                        column[i], value[i]);
+            } else {
+                put(sorted,
+                    shared_out ? place_in_run(sorted, ~slot[i] + n / kRun, n % kRun)
+                               : 2 * (slot[i] + (size_t)(n / 2) * kRows) + n % 2,
+                    1 + column[i], value[i]);
+            }
+        }
     };
     for_each_entry(nnz, row_indices, col_indices, scatter);
 }
@@ -389,6 +443,19 @@ struct Sums {
         at[1] += value * x.y;
         at[2] += value * x.z;
         at[3] += value * x.w;
+    }
+    // Adds to sums in fp32.
+    __device__ void add_to(float* sums) const {
+#pragma unroll
+        for (int i = 0; i < kColumns; i += 4) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+            atomicAdd((float4*)(sums + i), make_float4(at[i], at[i + 1], at[i + 2], at[i + 3]));
+#else
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                atomicAdd(sums + i + j, at[i + j]);
+#endif
+        }
     }
     __device__ void store(Element* y) const { __stcs((float4*)y, make_float4(at[0], at[1], at[2], at[3])); }
 };
@@ -479,10 +546,9 @@ struct Fars {
 };
 
 __global__ void __launch_bounds__(kLarge, 1)
-    multiply_kernel_optimized(int K, int columns, int parts, int units, int shared_out, Sorted sorted,
-                              const Element* __restrict__ X, Element* __restrict__ Y) {
+    multiply_kernel_optimized(int K, int columns, int runs, int all, int parts, int units, int shared_out,
+                              Sorted sorted, const Element* __restrict__ X, Element* __restrict__ Y) {
     extern __shared__ __align__(kChunk * 16) int4 slab_rows[];
-    __shared__ float long_sums[kWidth];
     __shared__ int next_unit, next_run;
     int lane = threadIdx.x % 32, place = lane % kChunk;
     unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows + place);
@@ -514,75 +580,40 @@ __global__ void __launch_bounds__(kLarge, 1)
         __pipeline_wait_prior(0);
         __syncthreads();
 
-        // The groups, or long rows, of a part: each parts-th, or all but each shared_out-th, or these.
+        // The groups of a part: each parts-th, but for each shared_out-th, which others take.
         auto index_of = [&](int i) {
-            if (shared_out == 0)
-                return i * parts + part;
-            return part == 0 ? i + i / (shared_out - 1) : i * shared_out + shared_out - 1;
+            if (part == parts)
+                return i * shared_out + shared_out - 1;
+            int index = i * parts + part;
+            return shared_out == 0 ? index : index + index / (shared_out - 1);
         };
         long long k = first_column + place * kColumns;
         bool inside = k < K;
         const Element* x = X + k;
         Element* y = Y + k;
-        int groups = sorted.totals->groups, longs = sorted.totals->longs;
-        // Long rows: the whole block shares one, eight lanes an entry.
-        for (int n = 0, i; (i = index_of(n)) < longs; ++n) {
-            int4 row = sorted.longs[2 * i];
-            Sums sum;
-            sum.clear();
-            for (int pair = threadIdx.x / kChunk; pair < row.z; pair += kLarge / kChunk) {
-                unsigned rows = stream((const unsigned*)sorted.packed + row.y + pair);
-                uint2 values = stream((const uint2*)sorted.values + row.y + pair);
-                sum.add(__uint_as_float(values.x), shared_at(slab + (rows & 0xffff) * (kChunk * 16)));
-                sum.add(__uint_as_float(values.y), shared_at(slab + (rows >> 16) * (kChunk * 16)));
-            }
-            int fars = sorted.longs[2 * i + 1].x;
-            if (inside)
-                for (int far = threadIdx.x / kChunk; far < fars; far += kLarge / kChunk)
-                    sum.add(sorted.far_values[row.w + far],
-                            __ldg((const float4*)(x + sorted.far_columns[row.w + far] * (size_t)K)));
-            if (threadIdx.x < kWidth)
-                long_sums[threadIdx.x] = 0.0f;
-            __syncthreads();
-#pragma unroll
-            for (int c = 0; c < kColumns; ++c) {
-                for (int distance = kChunk; distance < 32; distance *= 2)
-                    sum.at[c] += __shfl_xor_sync(kFullMask, sum.at[c], distance);
-                if (lane < kChunk)
-                    atomicAdd(&long_sums[place * kColumns + c], sum.at[c]);
-            }
-            __syncthreads();
-            if (threadIdx.x < kChunk && inside) {
-#pragma unroll
-                for (int c = 0; c < kColumns; ++c)
-                    sum.at[c] = long_sums[place * kColumns + c];
-                sum.store(y + (size_t)row.x * K);
-            }
-            __syncthreads();
-        }
-
-        // Groups. Lanes hold the length and the rows of the next one.
+        // Runs of long rows first, as they are the longest. Lanes hold the length and the rows of the next group.
         int next = 0, next_row = 0;
         int4 next_group = make_int4(0, 0, 0, 0);
         auto fetch = [&]() {
             if (lane == 0)
                 next = atomicAdd(&next_run, 1);
             next = index_of(__shfl_sync(kFullMask, next, 0));
-            if (next < groups) {
-                next_group = __ldg(sorted.groups + next);
-                next_row = __ldg(sorted.order + next * kRows + lane);
+            if (next < runs) {
+                next_group = __ldg(sorted.runs + next);
+                next_row = -2 - __ldg(sorted.run_longs + next);
+            } else if (next < all) {
+                next_group = __ldg(sorted.groups + (next - runs));
+                next_row = __ldg(sorted.order + (next - runs) * kRows + lane);
             }
         };
         fetch();
         Batch now;
-        if (NEXT && next < groups)
+        if (next < all)
             now.load(sorted, (size_t)next_group.x * kRows + lane);
-        while (next < groups) {
+        while (next < all) {
             int4 group = next_group;
             int row = next_row, left = group.y;
             size_t slot = (size_t)group.x * kRows + lane;
-            if (!NEXT)
-                now.load(sorted, slot);
             fetch();
             Sums sum[kChunk];
 #pragma unroll
@@ -595,46 +626,56 @@ __global__ void __launch_bounds__(kLarge, 1)
                 now = next_batch;
                 left -= 2 * kBatch;
             }
-            if (NEXT)
-                next_batch.load(sorted, (size_t)next_group.x * kRows + lane);
+            next_batch.load(sorted, (size_t)next_group.x * kRows + lane);
             Fars far;
             size_t far_slot = (size_t)group.z * kRows + lane / kChunk * kChunk;
             if (group.w > 0)
                 far.load(sorted, far_slot);
             now.add_to(sum, left, slab);
-            if (NEXT)
-                now = next_batch;
+            now = next_batch;
             turn(sum);
-#ifndef NOFAR
             for (int i = 0; i < group.w; ++i) {
+                float4 v[kChunk];
 #pragma unroll
-                for (int from = 0; from < kChunk; from += FARS) {
-                    float4 v[FARS];
-#pragma unroll
-                    for (int j = 0; j < FARS; ++j) {
-                        unsigned column = far.column(from + j);
-                        v[j] = inside && column != kNone ? __ldg((const float4*)(x + column * (size_t)K))
-                                                         : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                    }
-#pragma unroll
-                    for (int j = 0; j < FARS; ++j)
-                        sum[from + j].add(far.value(from + j), v[j]);
+                for (int j = 0; j < kChunk; ++j) {
+                    unsigned column = far.column(j);
+                    v[j] = inside && column != kNone ? __ldg((const float4*)(x + column * (size_t)K))
+                                                     : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
                 }
+#pragma unroll
+                for (int j = 0; j < kChunk; ++j)
+                    sum[j].add(far.value(j), v[j]);
                 if (i + 1 < group.w)
                     far.load(sorted, far_slot += kRows);
             }
-#endif
+            if (row < -1) { // its lanes share a row
+#pragma unroll
+                for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+                    for (int j = 1; j < kChunk; ++j)
+                        sum[0].at[c] += sum[j].at[c];
+                    for (int distance = kChunk; distance < 32; distance *= 2)
+                        sum[0].at[c] += __shfl_xor_sync(kFullMask, sum[0].at[c], distance);
+                }
+                if (lane < kChunk && inside)
+                    sum[0].add_to(sorted.long_sums + (size_t)(-2 - row) * K + k);
+                continue;
+            }
 #pragma unroll
             for (int j = 0; j < kChunk; ++j) {
                 int target = __shfl_sync(kFullMask, row, lane / kChunk * kChunk + j);
-#ifdef NOSTORE
-                if (sum[j].at[0] + sum[j].at[1] + sum[j].at[2] + sum[j].at[3] == 12345.678f)
-#endif
-                    if (inside && target >= 0)
-                        sum[j].store(y + (size_t)target * K);
+                if (inside && target >= 0)
+                    sum[j].store(y + (size_t)target * K);
             }
         }
     }
+}
+
+// Stores the sums of long rows, a block for each.
+__global__ void __launch_bounds__(kSmall) store_kernel_optimized(int K, Sorted sorted, Element* Y) {
+    int row = sorted.longs[blockIdx.x];
+    for (int k = threadIdx.x; k < K; k += kSmall)
+        Y[row * (size_t)K + k] = Element(sorted.long_sums[blockIdx.x * (size_t)K + k]);
 }
 
 // Multiplies by slabs where that is possible; returns whether it was.
@@ -646,7 +687,7 @@ static bool by_slabs(int rows, int nnz, int K, const Element* values, const int*
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (shared < kShared + (int)sizeof(float) * kWidth + 64)
+    if (shared < kShared + 64)
         return false;
 
     int* ints = nullptr;
@@ -660,11 +701,12 @@ static bool by_slabs(int rows, int nnz, int K, const Element* values, const int*
     Sorted sorted;
     sorted.totals = (Totals*)take(sizeof(Totals) / sizeof(int));
     sorted.lengths = take(kBins);
-    sorted.taken = take(kBins);
     sorted.counts = take(rows);
     sorted.far_counts = take(rows);
     size_t cleared = used;
+    sorted.numbers = take(kNumbers);
     sorted.starts = take(kBins);
+    sorted.ranks = (int2*)take(2 * (size_t)rows);
     sorted.slots = take(rows);
     sorted.far_slots = take(rows);
     size_t most_groups = ((size_t)rows - 1) / kRows + 1;
@@ -685,13 +727,15 @@ static bool by_slabs(int rows, int nnz, int K, const Element* values, const int*
     if (columns_used > 2 * kHeight)
         return false;
 
-    size_t room = (size_t)totals.pairs * kRows + totals.long_pairs;
-    size_t far_room = (size_t)totals.fars * kRows + totals.long_fars;
+    int longs = totals.longs, runs = totals.runs;
+    size_t room = ((size_t)totals.pairs + (size_t)runs * kRunPairs) * kRows,
+           far_room = ((size_t)totals.fars + (size_t)runs * kRunFars) * kRows;
     if (room > kMostPlaces || far_room > kMostPlaces)
         return false;
-    if ((size_t)totals.longs * kLongShare > (size_t)rows)
+    if ((size_t)longs * kLongShare > (size_t)rows)
         return false;
-    size_t needed = 3 * (room + kSlack) + far_room + far_room / 2 + 8 * (size_t)totals.longs + 32;
+    size_t needed =
+        3 * (room + kSlack) + far_room + far_room / 2 + 5 * (size_t)runs + (size_t)longs * (K + 1) + 64;
     int* more = nullptr;
     if (used + needed > kArena) {
         if (cudaMallocAsync((void**)&more, needed * sizeof(int), 0) != cudaSuccess) {
@@ -701,18 +745,25 @@ static bool by_slabs(int rows, int nnz, int K, const Element* values, const int*
         ints = more;
         used = 0;
     }
-    sorted.longs = (int4*)take(8 * (size_t)totals.longs);
+    sorted.longs = take(longs);
+    sorted.runs = (int4*)take(4 * (size_t)runs);
+    sorted.run_longs = take(runs);
+    sorted.long_sums = (float*)take((size_t)longs * K);
     sorted.packed = (unsigned short*)take(room + kSlack);
     sorted.values = (float*)take(2 * (room + kSlack));
     sorted.far_columns = (unsigned short*)take(far_room / 2 + 1);
     sorted.far_values = (float*)take(far_room);
     place_kernel_optimized<<<key_grid, kSmall>>>(rows, sorted);
     scatter_kernel_optimized<<<small_grid, kSmall>>>(rows, nnz, values, row_indices, col_indices, sorted);
+    if (longs > 0)
+        cudaMemsetAsync(sorted.long_sums, 0, sizeof(float) * longs * K, 0);
+    int all_groups = runs + totals.groups;
     int slabs = (K - 1) / kWidth + 1;
     // Parts of the rows, so that all processors have about as much to do: cycles of a part, times rounds. A slab costs
     // about 20000 cycles. The pipe of shared memory takes one for each entry in the slab and 1.4 for others, and some more
     // for each group.
-    double all = 2.1 * room + 1.5 * far_room + 100.0 * totals.groups;
+    double all =
+        32.0 * (2.1 * totals.pairs + 1.5 * totals.fars) + 1.2 * totals.long_entries + 100.0 * all_groups;
     int parts = 1;
     double best = 1e300;
     for (int p = 1; p <= 40; ++p) {
@@ -724,22 +775,23 @@ static bool by_slabs(int rows, int nnz, int K, const Element* values, const int*
         }
     }
     int units = parts * slabs, shared_out = 0;
-    if (SPLIT && slabs < processors) {
-        // A processor for each slab, and what the others can do in that time: each `shared_out`-th group.
-        double each = (slabs - 1) / (processors - slabs) + 1,
-               share = (all - each * 20000.0) / (all * (1.0 + each));
-        if (share > 1e-4 && 20000.0 + all * (1.0 - share) < best) {
+    int whole = processors / slabs, others = processors - whole * slabs;
+    if (whole > 0 && others > 0) {
+        // As many processors for each slab as there are, and what the others can do in that time: each `shared_out`-th group.
+        double each = (slabs - 1) / others + 1,
+               share = (all / whole - (each - 1.0) * 20000.0) / (all * (each + 1.0 / whole));
+        if (share > 1e-4 && 20000.0 + all * (1.0 - share) / whole < best) {
             shared_out = (int)(1.0 / share + 0.5);
-            parts = 1;
-            units = 2 * slabs;
+            parts = whole;
+            units = (whole + 1) * slabs;
         }
     }
     int grid = units < processors ? units : processors;
     cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-#ifndef NOMULT
-    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, parts, units, shared_out, sorted, X,
-                                                         Y);
-#endif
+    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, runs, all_groups, parts, units,
+                                                         shared_out, sorted, X, Y);
+    if (longs > 0)
+        store_kernel_optimized<<<longs, kSmall>>>(K, sorted, Y);
     if (more != nullptr)
         cudaFreeAsync(more, 0);
     return true;
