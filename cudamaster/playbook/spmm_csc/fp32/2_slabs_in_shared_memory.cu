@@ -1,34 +1,21 @@
 // idea: Keep slabs of X in shared memory, one chunk of A's columns after the other
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and X is larger than L2. A
-//      slab of up to 1792 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's
-//      shared memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks of that height, and
-//      a block multiplies the entries of one chunk by one slab: each element of X is loaded from memory once.
-//      What a chunk gives to Y is added by atomic operations of 16 bytes. In each chunk the rows are sorted by
-//      length, since the eight rows that a warp sums at a time should end together. Entries shrink to 6 bytes:
-//      the row of the slab in 16 bits, and the value. Four lanes share a row of A. Each takes two of a line's
-//      eight parts of 16 bytes, one in either half, and lanes of neighbouring rows begin with different halves:
-//      so the eight lanes that shared memory serves at a time meet in no bank. A block shares a row that is
-//      much longer than the others. Small matrices, more than 114688 columns, and GPUs with less shared memory
-//      than an H100 take step 1's kernels. At 16384 columns and K = 4096 an H200 takes 0.45 ms where step 1
-//      takes 2.15. What binds it now: what lies between two slabs, about 10 µs; without loads and additions to
-//      Y it would take a fifth less. Tried, and no faster: the next slab fetched to L2 beforehand; shorter
-//      shares of rows for a warp.
+//      slab of up to 1792 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's shared
+//      memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks of that height, and a block
+//      multiplies the entries of one chunk by one slab: each element of X is loaded from memory once. What a
+//      chunk gives to Y is added by atomic operations of 16 bytes. A lane has a row of A to itself and sums all
+//      32 columns, so an entry is loaded once and not by each lane that shares a row. It goes through the eight
+//      parts of 16 bytes of a line in an order of its own: the eight lanes that shared memory serves at a time
+//      meet in no bank. In each chunk the rows are sorted by length, since the 32 rows of a warp should end
+//      together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the value. Before the additions
+//      to Y the lanes of a warp exchange sums, so that eight lanes add a whole line. A block shares a row that
+//      is much longer than the others. Blocks begin one after the other, so that some load slabs while others
+//      multiply. One atomic operation counts an entry and gives it its place in the row. Small matrices, more
+//      than 114688 columns, and GPUs with less shared memory than an H100 take step 1's kernels. At 16384
+//      columns and K = 4096 an H200 takes 0.38 ms where four lanes for a row took 0.45, and step 1 takes 2.15.
+//      What binds it now: sorting, 0.09 ms, and what lies between two slabs. Tried, and no faster: 640 threads,
+//      which spill.
 // flags: -O3 --use_fast_math
-#ifndef THREADS
-#define THREADS 512
-#endif
-#ifndef BATCH
-#define BATCH 2
-#endif
-#ifndef LOAD
-#define LOAD 1
-#endif
-#ifndef STAGGER
-#define STAGGER 12
-#endif
-#ifndef NEXT
-#define NEXT 1
-#endif
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
@@ -47,9 +34,11 @@ constexpr int kLongest = 256; // entries in a row of a group at most
 constexpr int kMaxChunks = 64;
 // One for each length, and the last for longer rows.
 constexpr int kBins = kExact + 1 + (kLongest - kExact) / kStep + 1;
-constexpr int kSmall = 256;         // threads of a block that prepares
-constexpr int kLarge = THREADS;     // threads of a block that multiplies
-constexpr int kBatch = BATCH;       // pairs of entries that a lane asks for at a time
+constexpr int kSmall = 256;       // threads of a block that prepares
+constexpr int kLarge = 512;       // threads of a block that multiplies
+constexpr int kBatch = 2;         // pairs of entries that a lane asks for at a time
+constexpr int kNumbers = 4 << 20; // entries whose number within the key can be kept
+constexpr int kStagger = 20; // microseconds, about, between the begin of the first block and that of the last
 constexpr int kManyRows = 512;      // from which sorting the entries by chunks is worthwhile, with
 constexpr int kManyChunks = 2;      // full chunks of A's columns and
 constexpr int kManyColumns = 512;   // columns of X
@@ -70,10 +59,11 @@ struct Totals {
 struct Sorted {
     Totals* totals;
     int* lengths; // of chunks and bins: keys
-    int* taken;   // of chunks and bins: keys that have their place
     int* counts;  // of keys: entries in the slab
+    int* numbers; // of entries: how many of its key came before
     int* starts;  // of chunks and bins, longest first: first position, or long row
     int4* ranges; // of chunks: first group, and the next chunk's; first long row, and the next chunk's
+    int* ranks;   // of keys: number within the bin
     int* slots;   // of keys: place of the first pair, for long rows ~place
     int4* longs;  // row, first pair, pairs
     int2* groups; // first pair, entries
@@ -128,7 +118,8 @@ __device__ int owner_of(const int* offsets, int high, int p) {
     return low;
 }
 
-// Calls visit(entry, row, column) for each entry.
+// Calls visit(entries, first, rows, columns) for as many entries as a thread looks at together: `first`, and those kSmall
+// behind each other. Where there is none, the row is -1.
 template <class Visit>
 __device__ void for_each_entry(int owners, const int* __restrict__ offsets, const int* __restrict__ others,
                                Visit visit) {
@@ -139,7 +130,7 @@ __device__ void for_each_entry(int owners, const int* __restrict__ offsets, cons
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
             long long p = tile + i * kSmall + threadIdx.x;
-            other[i] = p < nnz ? others[p] : 0;
+            other[i] = p < nnz ? others[p] : -1;
         }
         __syncthreads();
         if (threadIdx.x < 64) {
@@ -163,28 +154,33 @@ __device__ void for_each_entry(int owners, const int* __restrict__ offsets, cons
                 if (probe <= ends[1] && offsets[probe] <= tile + i * kSmall + (int)threadIdx.x)
                     owner[i] = probe;
             }
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-            long long p = tile + i * kSmall + threadIdx.x;
-            if (p < nnz)
-                visit(p, other[i], owner[i]);
-        }
+        visit(nnz, tile + threadIdx.x, other, owner);
     }
 }
 
-// Counts the entries of each key, and finds the last column that has any.
+// Counts the entries of each key, gives each its number, and finds the last column that has any.
 __global__ void __launch_bounds__(kSmall)
     count_kernel_optimized(int rows, int columns, const int* __restrict__ row_indices,
-                           const int* __restrict__ col_offsets, int chunks, int height, Sorted sorted) {
+                           const int* __restrict__ col_offsets, int height, Sorted sorted) {
     __shared__ int highest;
     if (threadIdx.x == 0)
         highest = -1;
     __syncthreads();
     int mine = -1;
-    auto count = [&](long long, int row, int column) {
-        mine = max(mine, column);
-        if (column / height < chunks)
-            atomicAdd(&sorted.counts[(size_t)(column / height) * rows + row], 1);
+    auto count = [&](long long nnz, long long first, const int* row, const int* column) {
+        int number[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            bool exists = row[i] >= 0;
+            mine = max(mine, exists ? column[i] : -1);
+            number[i] =
+                exists ? atomicAdd(&sorted.counts[(size_t)(column[i] / height) * rows + row[i]], 1) : 0;
+        }
+        if (nnz <= kNumbers)
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i)
+                if (row[i] >= 0)
+                    sorted.numbers[first + i * kSmall] = number[i];
     };
     for_each_entry(columns, col_offsets, row_indices, count);
     mine = __reduce_max_sync(kFullMask, mine);
@@ -195,26 +191,32 @@ __global__ void __launch_bounds__(kSmall)
         atomicMax(&sorted.totals->highest, highest);
 }
 
-// How many keys each bin has. A block has keys of one chunk, blockIdx.y.
+// How many keys each bin has, and the number of each key in its bin. A block has keys of one chunk, blockIdx.y.
 __global__ void __launch_bounds__(kSmall) survey_kernel_optimized(int rows, int height, Sorted sorted) {
-    if ((int)blockIdx.y > sorted.totals->highest / height)
+    int chunk = blockIdx.y;
+    if (chunk > sorted.totals->highest / height)
         return;
     __shared__ int lengths[kBins];
     for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
         lengths[bin] = 0;
     __syncthreads();
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
+    size_t key = (size_t)chunk * rows + row;
+    int bin = 0, rank = 0;
     if (row < rows) {
-        int count = sorted.counts[(size_t)blockIdx.y * rows + row];
-        int bin = bin_of(count);
-        atomicAdd(&lengths[bin], 1);
+        int count = sorted.counts[key];
+        bin = bin_of(count);
+        rank = atomicAdd(&lengths[bin], 1);
         if (bin == kBins - 1)
             atomicAdd(&sorted.totals->long_pairs, pairs_of(count));
     }
     __syncthreads();
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        if (lengths[bin] > 0)
-            atomicAdd(&sorted.lengths[blockIdx.y * kBins + bin], lengths[bin]);
+    for (int i = threadIdx.x; i < kBins; i += kSmall)
+        if (lengths[i] > 0)
+            lengths[i] = atomicAdd(&sorted.lengths[chunk * kBins + i], lengths[i]);
+    __syncthreads();
+    if (row < rows)
+        sorted.ranks[key] = lengths[bin] + rank;
 }
 
 // The sums of all threads before a thread, and of all threads in `total`.
@@ -299,26 +301,17 @@ __global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(int height, S
 
 // Gives each key its place, and fills places that no entry will take with products of zeros.
 __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorted sorted) {
-    __shared__ int members[kBins], bases[kBins];
     int chunk = blockIdx.y;
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        members[bin] = 0;
-    __syncthreads();
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
     size_t key = (size_t)chunk * rows + row;
-    int count = row < rows ? sorted.counts[key] : 0;
-    int bin = bin_of(count), rank = row < rows ? atomicAdd(&members[bin], 1) : 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < kBins; i += kSmall)
-        bases[i] = members[i] > 0 ? atomicAdd(&sorted.taken[chunk * kBins + i], members[i]) : 0;
-    __syncthreads();
+    int count = row < rows ? sorted.counts[key] : 0, bin = bin_of(count);
     // Places of a member of a group from entry `from` on.
     auto clear = [&](int2 group, int member, int from) {
         for (int i = from; i < 2 * pairs_of(group.y); ++i)
             put(sorted, 2 * ((size_t)(group.x + i / 2) * kRows + member) + i % 2, 0, 0.0f);
     };
     if (row < rows && bin > 0) {
-        int position = sorted.starts[start_of(chunk, bin)] + bases[bin] + rank;
+        int position = sorted.starts[start_of(chunk, bin)] + sorted.ranks[key];
         int slot;
         if (bin == kBins - 1) {
             int pairs = pairs_of(count);
@@ -348,13 +341,27 @@ __global__ void __launch_bounds__(kSmall)
     scatter_kernel_optimized(int rows, int columns, const Element* __restrict__ values,
                              const int* __restrict__ row_indices, const int* __restrict__ col_offsets,
                              int height, Sorted sorted) {
-    auto scatter = [&](long long p, int row, int column) {
-        size_t key = (size_t)(column / height) * rows + row;
-        int row_of_slab = 1 + column % height;
-        int number = atomicSub(&sorted.counts[key], 1) - 1;
-        int slot = __ldg(&sorted.slots[key]);
-        size_t pair = slot < 0 ? ~slot + number / 2 : slot + number / 2 * kRows;
-        put(sorted, 2 * pair + number % 2, row_of_slab, values[p]);
+    auto scatter = [&](long long nnz, long long first, const int* row, const int* column) {
+        Element value[kAtOnce];
+        int number[kAtOnce], slot[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            bool exists = row[i] >= 0;
+            size_t key = exists ? (size_t)(column[i] / height) * rows + row[i] : 0;
+            value[i] = exists ? values[first + i * kSmall] : Element(0.0f);
+            slot[i] = exists ? sorted.slots[key] : 0;
+            if (nnz <= kNumbers)
+                number[i] = exists ? sorted.numbers[first + i * kSmall] : 0;
+            else // which entry gets which number is all the same
+                number[i] = exists ? atomicSub(&sorted.counts[key], 1) - 1 : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+            if (row[i] >= 0) {
+                int n = number[i];
+                size_t pair = slot[i] < 0 ? ~slot[i] + n / 2 : slot[i] + n / 2 * kRows;
+                put(sorted, 2 * pair + n % 2, 1 + column[i] % height, value[i]);
+            }
     };
     for_each_entry(columns, col_offsets, row_indices, scatter);
 }
@@ -475,9 +482,9 @@ __global__ void __launch_bounds__(kLarge, 1)
     int lane = threadIdx.x % 32, place = lane % kChunk;
     unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows + place);
     int slabs = (K - 1) / kWidth + 1;
-#if STAGGER && defined(__CUDA_ARCH__)
+#ifdef __CUDA_ARCH__
     // Blocks begin one after the other: all at a time they would wait for memory together, and leave it idle together.
-    for (long long begun = clock64(); clock64() - begun < blockIdx.x * (STAGGER * 1900LL) / gridDim.x;) {
+    for (long long begun = clock64(); clock64() - begun < blockIdx.x * (kStagger * 1900LL) / gridDim.x;) {
     }
 #endif
     while (true) {
@@ -497,13 +504,8 @@ __global__ void __launch_bounds__(kLarge, 1)
             index = unit / (chunks - 1);
         }
         long long first_column = (long long)index * kWidth;
-#ifdef NOLOAD
-        int last_row = 0;
-#else
         int last_row = min(height, columns - chunk * height);
-#endif
         const Element* corner = X + (size_t)chunk * height * K + first_column;
-#if LOAD
         // A thread has one of a row's parts in all rows that it loads.
         int part = threadIdx.x % kChunk;
         const Element* from = corner + threadIdx.x / kChunk * (size_t)K + part * kColumns;
@@ -518,15 +520,6 @@ __global__ void __launch_bounds__(kLarge, 1)
             from += kLarge / kChunk * (size_t)K;
             to += kLarge;
         }
-#else
-        for (int i = threadIdx.x; i < last_row * kChunk; i += kLarge) {
-            int r = i / kChunk, c = i % kChunk;
-            if (first_column + c * kColumns < K)
-                __pipeline_memcpy_async(slab_rows + kChunk + i, corner + (size_t)r * K + c * kColumns, 16);
-            else
-                slab_rows[kChunk + i] = make_int4(0, 0, 0, 0);
-        }
-#endif
         if (threadIdx.x < kChunk)
             slab_rows[threadIdx.x] = make_int4(0, 0, 0, 0);
         __pipeline_commit();
@@ -582,14 +575,12 @@ __global__ void __launch_bounds__(kLarge, 1)
         };
         fetch();
         Batch now;
-        if (NEXT && next < range.y)
+        if (next < range.y)
             now.load(sorted, (size_t)next_group.x * kRows + lane);
         while (next < range.y) {
             int2 group = next_group;
             int row = next_row, left = group.y;
             size_t slot = (size_t)group.x * kRows + lane;
-            if (!NEXT)
-                now.load(sorted, slot);
             fetch();
             Sums sum[kChunk];
 #pragma unroll
@@ -602,20 +593,15 @@ __global__ void __launch_bounds__(kLarge, 1)
                 now = next_batch;
                 left -= 2 * kBatch;
             }
-            if (NEXT)
-                next_batch.load(sorted, (size_t)next_group.x * kRows + lane);
+            next_batch.load(sorted, (size_t)next_group.x * kRows + lane);
             now.add_to(sum, left, slab);
-            if (NEXT)
-                now = next_batch;
+            now = next_batch;
             turn(sum);
 #pragma unroll
             for (int j = 0; j < kChunk; ++j) {
                 int target = __shfl_sync(kFullMask, row, lane / kChunk * kChunk + j);
-#ifdef NOSTORE
-                if (sum[j].at[0] + sum[j].at[1] + sum[j].at[2] + sum[j].at[3] == 12345.678f)
-#endif
-                    if (inside && target >= 0)
-                        sum[j].add_to(y + (size_t)target * K);
+                if (inside && target >= 0)
+                    sum[j].add_to(y + (size_t)target * K);
             }
         }
     }
@@ -649,20 +635,20 @@ static bool by_slabs(int rows, int columns, int K, const Element* values, const 
     Sorted sorted;
     sorted.totals = (Totals*)take(sizeof(Totals) / sizeof(int));
     sorted.lengths = take((size_t)chunks_at_most * kBins);
-    sorted.taken = take((size_t)chunks_at_most * kBins);
     sorted.counts = take(keys);
     size_t cleared = used;
     sorted.starts = take((size_t)chunks_at_most * kBins);
     sorted.ranges = (int4*)take(4 * (size_t)chunks_at_most);
     sorted.groups = (int2*)take(2 * (size_t)chunks_at_most * ((rows - 1) / kRows + 1));
+    sorted.ranks = take(keys);
     sorted.slots = take(keys);
+    sorted.numbers = take(kNumbers);
     if (used > kArena)
         return false;
     cudaMemsetAsync(ints, 0, cleared * sizeof(int), 0);
     int small_grid = processors * 8;
     dim3 key_grid((rows - 1) / kSmall + 1, chunks_at_most);
-    count_kernel_optimized<<<small_grid, kSmall>>>(rows, columns, row_indices, col_offsets, chunks_at_most,
-                                                   height, sorted);
+    count_kernel_optimized<<<small_grid, kSmall>>>(rows, columns, row_indices, col_offsets, height, sorted);
     survey_kernel_optimized<<<key_grid, kSmall>>>(rows, height, sorted);
     plan_kernel_optimized<<<chunks_at_most, kPlanners>>>(height, sorted);
     Totals totals;
@@ -702,10 +688,8 @@ static bool by_slabs(int rows, int columns, int K, const Element* values, const 
     float* sums = Y;
     cudaMemsetAsync(sums, 0, sizeof(float) * rows * K, 0);
     cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-#ifndef NOMULT
     multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, chunks, height, units, sorted, X,
                                                          sums);
-#endif
     if (more != nullptr)
         cudaFreeAsync(more, 0);
     return true;
