@@ -1,34 +1,21 @@
 // idea: Keep slabs of X in shared memory, one chunk of A's columns after the other
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and X is larger than L2. A
-//      slab of up to 1792 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's
-//      shared memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks of that height, and
-//      a block multiplies the entries of one chunk by one slab: each element of X is loaded from memory once.
-//      What a chunk gives to Y is added by atomic operations of 16 bytes. In each chunk the rows are sorted by
-//      length, since the eight rows that a warp sums at a time should end together. Entries shrink to 6 bytes:
-//      the row of the slab in 16 bits, and the value. Four lanes share a row of A. Each takes two of a line's
-//      eight parts of 16 bytes, one in either half, and lanes of neighbouring rows begin with different halves:
-//      so the eight lanes that shared memory serves at a time meet in no bank. A block shares a row that is
-//      much longer than the others. Small matrices, more than 114688 columns, and GPUs with less shared memory
-//      than an H100 take step 1's kernels. At 32768 columns and K = 4096 an H200 takes 0.79 ms where step 1
-//      takes 1.88. What binds it now: what lies between two slabs, about 10 µs; without loads and additions to
-//      Y it would take a fifth less. Tried, and no faster: the next slab fetched to L2 beforehand; shorter
-//      shares of rows for a warp.
+//      slab of up to 1792 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's shared
+//      memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks of that height, and a block
+//      multiplies the entries of one chunk by one slab: each element of X is loaded from memory once. What a
+//      chunk gives to Y is added by atomic operations of 16 bytes. A lane has a row of A to itself and sums all
+//      32 columns, so an entry is loaded once and not by each lane that shares a row. It goes through the eight
+//      parts of 16 bytes of a line in an order of its own: the eight lanes that shared memory serves at a time
+//      meet in no bank. In each chunk the rows are sorted by length, since the 32 rows of a warp should end
+//      together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the value. Before the additions
+//      to Y the lanes of a warp exchange sums, so that eight lanes add a whole line. A block shares a row that
+//      is much longer than the others. Blocks begin one after the other, so that some load slabs while others
+//      multiply. A block counts the entries of a row in shared memory. Small matrices, more than 114688
+//      columns, and GPUs with less shared memory than an H100 take step 1's kernels. At 32768 columns and K =
+//      4096 an H200 takes 0.64 ms where four lanes for a row took 0.77, and step 1 takes 1.88. What binds it
+//      now: loads of slabs, without which it would take a fifth less. Tried, and no faster: 640 threads, which
+//      spill; batches of three pairs of entries.
 // flags: -O3 --use_fast_math
-#ifndef THREADS
-#define THREADS 512
-#endif
-#ifndef BATCH
-#define BATCH 2
-#endif
-#ifndef LOAD
-#define LOAD 1
-#endif
-#ifndef STAGGER
-#define STAGGER 12
-#endif
-#ifndef NEXT
-#define NEXT 1
-#endif
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
@@ -47,9 +34,10 @@ constexpr int kLongest = 256; // entries in a row of a group at most
 constexpr int kMaxChunks = 64;
 // One for each length, and the last for longer rows.
 constexpr int kBins = kExact + 1 + (kLongest - kExact) / kStep + 1;
-constexpr int kSmall = 256;         // threads of a block that prepares
-constexpr int kLarge = THREADS;     // threads of a block that multiplies
-constexpr int kBatch = BATCH;       // pairs of entries that a lane asks for at a time
+constexpr int kSmall = 256;  // threads of a block that prepares
+constexpr int kLarge = 512;  // threads of a block that multiplies
+constexpr int kBatch = 2;    // pairs of entries that a lane asks for at a time
+constexpr int kStagger = 32; // microseconds, about, between the begin of the first block and that of the last
 constexpr int kManySlots = 120000;  // from which sorting the entries by chunks is worthwhile
 constexpr int kManyColumns = 512;   // of X
 constexpr size_t kArena = 16 << 20; // ints
@@ -472,9 +460,9 @@ __global__ void __launch_bounds__(kLarge, 1)
     int lane = threadIdx.x % 32, place = lane % kChunk;
     unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows + place);
     int slabs = (K - 1) / kWidth + 1;
-#if STAGGER && defined(__CUDA_ARCH__)
+#ifdef __CUDA_ARCH__
     // Blocks begin one after the other: all at a time they would wait for memory together, and leave it idle together.
-    for (long long begun = clock64(); clock64() - begun < blockIdx.x * (STAGGER * 1900LL) / gridDim.x;) {
+    for (long long begun = clock64(); clock64() - begun < blockIdx.x * (kStagger * 1900LL) / gridDim.x;) {
     }
 #endif
     while (true) {
@@ -494,13 +482,8 @@ __global__ void __launch_bounds__(kLarge, 1)
             index = unit / (chunks - 1);
         }
         long long first_column = (long long)index * kWidth;
-#ifdef NOLOAD
-        int last_row = 0;
-#else
         int last_row = min(height, columns - chunk * height);
-#endif
         const Element* corner = X + (size_t)chunk * height * K + first_column;
-#if LOAD
         // A thread has one of a row's parts in all rows that it loads.
         int part = threadIdx.x % kChunk;
         const Element* from = corner + threadIdx.x / kChunk * (size_t)K + part * kColumns;
@@ -515,15 +498,6 @@ __global__ void __launch_bounds__(kLarge, 1)
             from += kLarge / kChunk * (size_t)K;
             to += kLarge;
         }
-#else
-        for (int i = threadIdx.x; i < last_row * kChunk; i += kLarge) {
-            int r = i / kChunk, c = i % kChunk;
-            if (first_column + c * kColumns < K)
-                __pipeline_memcpy_async(slab_rows + kChunk + i, corner + (size_t)r * K + c * kColumns, 16);
-            else
-                slab_rows[kChunk + i] = make_int4(0, 0, 0, 0);
-        }
-#endif
         if (threadIdx.x < kChunk)
             slab_rows[threadIdx.x] = make_int4(0, 0, 0, 0);
         __pipeline_commit();
@@ -579,14 +553,12 @@ __global__ void __launch_bounds__(kLarge, 1)
         };
         fetch();
         Batch now;
-        if (NEXT && next < range.y)
+        if (next < range.y)
             now.load(sorted, (size_t)next_group.x * kRows + lane);
         while (next < range.y) {
             int2 group = next_group;
             int row = next_row, left = group.y;
             size_t slot = (size_t)group.x * kRows + lane;
-            if (!NEXT)
-                now.load(sorted, slot);
             fetch();
             Sums sum[kChunk];
 #pragma unroll
@@ -599,20 +571,15 @@ __global__ void __launch_bounds__(kLarge, 1)
                 now = next_batch;
                 left -= 2 * kBatch;
             }
-            if (NEXT)
-                next_batch.load(sorted, (size_t)next_group.x * kRows + lane);
+            next_batch.load(sorted, (size_t)next_group.x * kRows + lane);
             now.add_to(sum, left, slab);
-            if (NEXT)
-                now = next_batch;
+            now = next_batch;
             turn(sum);
 #pragma unroll
             for (int j = 0; j < kChunk; ++j) {
                 int target = __shfl_sync(kFullMask, row, lane / kChunk * kChunk + j);
-#ifdef NOSTORE
-                if (sum[j].at[0] + sum[j].at[1] + sum[j].at[2] + sum[j].at[3] == 12345.678f)
-#endif
-                    if (inside && target >= 0)
-                        sum[j].add_to(y + (size_t)target * K);
+                if (inside && target >= 0)
+                    sum[j].add_to(y + (size_t)target * K);
             }
         }
     }
@@ -699,10 +666,8 @@ static bool by_slabs(int rows, int max_nnz_per_row, int K, const Element* values
     float* sums = Y;
     cudaMemsetAsync(sums, 0, sizeof(float) * rows * K, 0);
     cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-#ifndef NOMULT
     multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, chunks, height, units, sorted, X,
                                                          sums);
-#endif
     if (more != nullptr)
         cudaFreeAsync(more, 0);
     return true;
