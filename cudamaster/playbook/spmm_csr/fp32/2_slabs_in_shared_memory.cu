@@ -14,7 +14,7 @@
 //      entry: a lane brings all entries of its row. Small matrices, more than 3616 columns, and GPUs with less
 //      shared memory than an H100 take step 1's kernels. At 262144 rows and K = 4096 an H200 takes 3.97 ms
 //      where four lanes for a row took 4.70, and step 1 takes 8.05. What binds it now: the pipe of shared
-//      memory and L1, which needs 2.65 ms for the rows of slabs alone; without entries beyond the slab it would
+//      memory and L1, which needs 2.65 ms for the rows of X alone; without entries beyond the slab it would
 //      take 3.3. Tried, and no faster: 576 or 640 threads; batches of one or three pairs of entries, 4.8 and
 //      4.0 ms; four entries beyond the slab at a time.
 // flags: -O3 --use_fast_math
