@@ -48,13 +48,12 @@ __device__ int4 arena[kArena / 4];
 
 // What is known of the matrix.
 struct Totals {
-    int highest;      // column of any entry
-    int longs, runs;  // rows too long for a lane, and runs of their entries
-    int long_entries; // of such rows
+    int highest;     // column of any entry
+    int longs, runs; // rows too long for a lane, and runs of their entries
     int used_runs;
     int positions; // of rows in groups
     int groups, pairs, fars;
-    int next_unit;
+    int next_units[2]; // of groups, and of runs
 };
 
 // Where the matrix is sorted.
@@ -211,7 +210,6 @@ __global__ void __launch_bounds__(kSmall) survey_kernel_optimized(int rows, Sort
         rank = atomicAdd(&lengths[bin], 1);
         if (bin == kBins - 1) {
             atomicAdd(&sorted.totals->runs, runs_of(count, far));
-            atomicAdd(&sorted.totals->long_entries, count + far);
         }
     }
     __syncthreads();
@@ -545,8 +543,10 @@ struct Fars {
     }
 };
 
+// Multiplies groups, or runs of long rows. In one kernel for both, the compiler makes worse code for groups.
+template <bool kRuns>
 __global__ void __launch_bounds__(kLarge, 1)
-    multiply_kernel_optimized(int K, int columns, int runs, int all, int parts, int units, int shared_out,
+    multiply_kernel_optimized(int K, int columns, int many, int parts, int units, int shared_out,
                               Sorted sorted, const Element* __restrict__ X, Element* __restrict__ Y) {
     extern __shared__ __align__(kChunk * 16) int4 slab_rows[];
     __shared__ int next_unit, next_run;
@@ -556,7 +556,7 @@ __global__ void __launch_bounds__(kLarge, 1)
     while (true) {
         __syncthreads();
         if (threadIdx.x == 0) {
-            next_unit = atomicAdd(&sorted.totals->next_unit, 1);
+            next_unit = atomicAdd(&sorted.totals->next_units[kRuns], 1);
             next_run = 0;
         }
         __syncthreads();
@@ -591,26 +591,23 @@ __global__ void __launch_bounds__(kLarge, 1)
         bool inside = k < K;
         const Element* x = X + k;
         Element* y = Y + k;
-        // Runs of long rows first, as they are the longest. Lanes hold the length and the rows of the next group.
+        // Lanes hold the length and the rows of the next group; of a run, which is one row's, that row's number.
         int next = 0, next_row = 0;
         int4 next_group = make_int4(0, 0, 0, 0);
         auto fetch = [&]() {
             if (lane == 0)
                 next = atomicAdd(&next_run, 1);
             next = index_of(__shfl_sync(kFullMask, next, 0));
-            if (next < runs) {
-                next_group = __ldg(sorted.runs + next);
-                next_row = -2 - __ldg(sorted.run_longs + next);
-            } else if (next < all) {
-                next_group = __ldg(sorted.groups + (next - runs));
-                next_row = __ldg(sorted.order + (next - runs) * kRows + lane);
-            }
+            if (next >= many)
+                return;
+            next_group = __ldg((kRuns ? sorted.runs : sorted.groups) + next);
+            next_row = kRuns ? __ldg(sorted.run_longs + next) : __ldg(sorted.order + next * kRows + lane);
         };
         fetch();
         Batch now;
-        if (next < all)
+        if (next < many)
             now.load(sorted, (size_t)next_group.x * kRows + lane);
-        while (next < all) {
+        while (next < many) {
             int4 group = next_group;
             int row = next_row, left = group.y;
             size_t slot = (size_t)group.x * kRows + lane;
@@ -648,7 +645,7 @@ __global__ void __launch_bounds__(kLarge, 1)
                 if (i + 1 < group.w)
                     far.load(sorted, far_slot += kRows);
             }
-            if (row < -1) { // its lanes share a row
+            if constexpr (kRuns) { // its lanes share a row
 #pragma unroll
                 for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
@@ -658,14 +655,14 @@ __global__ void __launch_bounds__(kLarge, 1)
                         sum[0].at[c] += __shfl_xor_sync(kFullMask, sum[0].at[c], distance);
                 }
                 if (lane < kChunk && inside)
-                    sum[0].add_to(sorted.long_sums + (size_t)(-2 - row) * K + k);
-                continue;
-            }
+                    sum[0].add_to(sorted.long_sums + (size_t)row * K + k);
+            } else {
 #pragma unroll
-            for (int j = 0; j < kChunk; ++j) {
-                int target = __shfl_sync(kFullMask, row, lane / kChunk * kChunk + j);
-                if (inside && target >= 0)
-                    sum[j].store(y + (size_t)target * K);
+                for (int j = 0; j < kChunk; ++j) {
+                    int target = __shfl_sync(kFullMask, row, lane / kChunk * kChunk + j);
+                    if (inside && target >= 0)
+                        sum[j].store(y + (size_t)target * K);
+                }
             }
         }
     }
@@ -676,6 +673,43 @@ __global__ void __launch_bounds__(kSmall) store_kernel_optimized(int K, Sorted s
     int row = sorted.longs[blockIdx.x];
     for (int k = threadIdx.x; k < K; k += kSmall)
         Y[row * (size_t)K + k] = Element(sorted.long_sums[blockIdx.x * (size_t)K + k]);
+}
+
+// Multiplies all groups, or all runs, by all slabs; `all` is how many cycles that takes for each slab, about.
+template <bool kRuns>
+static void multiply(int processors, int many, double all, int K, int columns, const Sorted& sorted,
+                     const Element* X, Element* Y) {
+    int slabs = (K - 1) / kWidth + 1;
+    // Parts of them, so that all processors have about as much to do: cycles of a part, times rounds. A slab costs about
+    // 20000 cycles. The pipe of shared memory takes one for each entry in the slab and 1.4 for others, and some more for
+    // each group.
+    int parts = 1;
+    double best = 1e300;
+    for (int p = 1; p <= 40; ++p) {
+        double rounds = ((size_t)slabs * p + processors - 1) / processors;
+        double cycles = rounds * (20000.0 + all / p);
+        if (cycles < best) {
+            best = cycles;
+            parts = p;
+        }
+    }
+    int units = parts * slabs, shared_out = 0;
+    int whole = processors / slabs, others = processors - whole * slabs;
+    if (whole > 0 && others > 0) {
+        // As many processors for each slab as there are, and what the others can do in that time: each `shared_out`-th.
+        double each = (slabs - 1) / others + 1,
+               share = (all / whole - (each - 1.0) * 20000.0) / (all * (each + 1.0 / whole));
+        if (share > 1e-4 && 20000.0 + all * (1.0 - share) / whole < best) {
+            shared_out = (int)(1.0 / share + 0.5);
+            parts = whole;
+            units = (whole + 1) * slabs;
+        }
+    }
+    int grid = units < processors ? units : processors;
+    cudaFuncSetAttribute(multiply_kernel_optimized<kRuns>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         kShared);
+    multiply_kernel_optimized<kRuns>
+        <<<grid, kLarge, kShared>>>(K, columns, many, parts, units, shared_out, sorted, X, Y);
 }
 
 // Multiplies by slabs where that is possible; returns whether it was.
@@ -757,39 +791,11 @@ static bool by_slabs(int rows, int nnz, int K, const Element* values, const int*
     scatter_kernel_optimized<<<small_grid, kSmall>>>(rows, nnz, values, row_indices, col_indices, sorted);
     if (longs > 0)
         cudaMemsetAsync(sorted.long_sums, 0, sizeof(float) * longs * K, 0);
-    int all_groups = runs + totals.groups;
-    int slabs = (K - 1) / kWidth + 1;
-    // Parts of the rows, so that all processors have about as much to do: cycles of a part, times rounds. A slab costs
-    // about 20000 cycles. The pipe of shared memory takes one for each entry in the slab and 1.4 for others, and some more
-    // for each group.
-    double all =
-        32.0 * (2.1 * totals.pairs + 1.5 * totals.fars) + 1.2 * totals.long_entries + 100.0 * all_groups;
-    int parts = 1;
-    double best = 1e300;
-    for (int p = 1; p <= 40; ++p) {
-        double rounds = ((size_t)slabs * p + processors - 1) / processors;
-        double cycles = rounds * (20000.0 + all / p);
-        if (cycles < best) {
-            best = cycles;
-            parts = p;
-        }
-    }
-    int units = parts * slabs, shared_out = 0;
-    int whole = processors / slabs, others = processors - whole * slabs;
-    if (whole > 0 && others > 0) {
-        // As many processors for each slab as there are, and what the others can do in that time: each `shared_out`-th group.
-        double each = (slabs - 1) / others + 1,
-               share = (all / whole - (each - 1.0) * 20000.0) / (all * (each + 1.0 / whole));
-        if (share > 1e-4 && 20000.0 + all * (1.0 - share) / whole < best) {
-            shared_out = (int)(1.0 / share + 0.5);
-            parts = whole;
-            units = (whole + 1) * slabs;
-        }
-    }
-    int grid = units < processors ? units : processors;
-    cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, runs, all_groups, parts, units,
-                                                         shared_out, sorted, X, Y);
+    multiply<false>(processors, totals.groups,
+                    32.0 * (2.1 * totals.pairs + 1.5 * totals.fars) + 100.0 * totals.groups, K, columns_used,
+                    sorted, X, Y);
+    if (runs > 0)
+        multiply<true>(processors, runs, 1.3 * kRun * runs, K, columns_used, sorted, X, Y);
     if (longs > 0)
         store_kernel_optimized<<<longs, kSmall>>>(K, sorted, Y);
     if (more != nullptr)
