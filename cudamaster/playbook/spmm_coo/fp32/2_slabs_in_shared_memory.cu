@@ -13,8 +13,8 @@
 //      evenly, the SMs that are left over take a share of the rows. One atomic operation counts an entry and
 //      gives it its place in the row. Small matrices, more than 3616 columns, and GPUs with less shared memory
 //      than an H100 take step 1's kernels. At 65536 rows and K = 4096 an H200 takes 1.10 ms where four lanes
-//      for a row took 1.27, and step 1 takes 1.97. What binds it now: the pipe of shared memory and L1. Tried,
-//      and no faster: 640 threads.
+//      for a row took 1.27, and step 1 takes 1.97. What binds it now: as in spmm_csr, which has the same
+//      kernel, the pipe of shared memory and L1, and sorting, 0.12 ms. Tried, and no faster: 640 threads.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -35,14 +35,14 @@ constexpr int kFarthest = 15; // and beyond it
 constexpr int kLengths = kExact + 1 + (kLongest - kExact) / kStep;
 // One for each length and each number of entries beyond the slab, and the last for longer rows.
 constexpr int kBins = kLengths * (kFarthest + 1) + 1;
-constexpr int kSmall = 256;          // threads of a block that prepares
-constexpr int kLarge = 512;          // threads of a block that multiplies
-constexpr int kBatch = 2;            // pairs of entries that a lane asks for at a time
-constexpr int kRun = 2048;           // entries of a long row in the slab that a group has
-constexpr int kNumbers = 4 << 20;    // entries whose number within the row can be kept
-constexpr int kManyEntries = 150000; // from which sorting them first is worthwhile
-constexpr int kManyColumns = 512;    // of X
-constexpr size_t kArena = 16 << 20;  // ints
+constexpr int kSmall = 256;         // threads of a block that prepares
+constexpr int kLarge = 512;         // threads of a block that multiplies
+constexpr int kBatch = 2;           // pairs of entries that a lane asks for at a time
+constexpr int kRun = 2048;          // entries of a long row in the slab that a group has
+constexpr int kNumbers = 4 << 20;   // entries whose number within the row can be kept
+constexpr int kManyEntries = 50000; // from which sorting them first is worthwhile
+constexpr int kManyColumns = 512;   // of X
+constexpr size_t kArena = 16 << 20; // ints
 
 __device__ int4 arena[kArena / 4];
 
@@ -516,11 +516,18 @@ struct Batch {
             add(sums, i, slab);
     }
     // Adds the first `many` entries.
-    __device__ void add_to(Sums* sums, int many, unsigned slab) const {
+    __device__ void add_to(Sums* sums, int many, unsigned slab) {
+#pragma unroll 1
+        for (; many > 0; --many) {
+            add(sums, 0, slab);
 #pragma unroll
-        for (int i = 0; i < 2 * kBatch; ++i)
-            if (i < many)
-                add(sums, i, slab);
+            for (int i = 0; i < kBatch; ++i) {
+                rows[i] = rows[i] >> 16 | (i + 1 < kBatch ? rows[i + 1] << 16 : 0);
+                values[i].x = values[i].y;
+                if (i + 1 < kBatch)
+                    values[i].y = values[i + 1].x;
+            }
+        }
     }
 };
 

@@ -12,11 +12,12 @@
 //      than the others is cut into runs. The lanes of a warp share a run. Where the slabs do not fill all SMs
 //      evenly, the SMs that are left over take a share of the rows. Sorting takes no atomic operation for an
 //      entry: a lane brings all entries of its row. Small matrices, more than 3616 columns, and GPUs with less
-//      shared memory than an H100 take step 1's kernels. At 262144 rows and K = 4096 an H200 takes 3.97 ms
+//      shared memory than an H100 take step 1's kernels. At 262144 rows and K = 4096 an H200 takes 4.00 ms
 //      where four lanes for a row took 4.70, and step 1 takes 8.05. What binds it now: the pipe of shared
 //      memory and L1, which needs 2.65 ms for the rows of X alone; without entries beyond the slab it would
 //      take 3.3. Tried, and no faster: 576 or 640 threads; batches of one or three pairs of entries, 4.8 and
-//      4.0 ms; four entries beyond the slab at a time.
+//      4.0 ms; four entries beyond the slab at a time. Kernels that also multiply runs have worse code for
+//      groups.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -42,7 +43,7 @@ constexpr int kLarge = 512;         // threads of a block that multiplies
 constexpr int kBatch = 2;           // pairs of entries that a lane asks for at a time
 constexpr int kRun = 2048;          // entries of a long row that a group has
 constexpr int kAtOnce = 8;          // entries of a run that a lane looks at together
-constexpr int kManyRows = 8192;     // from which sorting them first is worthwhile
+constexpr int kManyRows = 4096;     // from which sorting them first is worthwhile
 constexpr int kManyColumns = 512;   // of X
 constexpr size_t kArena = 16 << 20; // ints
 
@@ -528,11 +529,18 @@ struct Batch {
             add(sums, i, slab);
     }
     // Adds the first `many` entries.
-    __device__ void add_to(Sums* sums, int many, unsigned slab) const {
+    __device__ void add_to(Sums* sums, int many, unsigned slab) {
+#pragma unroll 1
+        for (; many > 0; --many) {
+            add(sums, 0, slab);
 #pragma unroll
-        for (int i = 0; i < 2 * kBatch; ++i)
-            if (i < many)
-                add(sums, i, slab);
+            for (int i = 0; i < kBatch; ++i) {
+                rows[i] = rows[i] >> 16 | (i + 1 < kBatch ? rows[i + 1] << 16 : 0);
+                values[i].x = values[i].y;
+                if (i + 1 < kBatch)
+                    values[i].y = values[i + 1].x;
+            }
+        }
     }
 };
 

@@ -38,7 +38,7 @@ constexpr int kSmall = 256;  // threads of a block that prepares
 constexpr int kLarge = 512;  // threads of a block that multiplies
 constexpr int kBatch = 2;    // pairs of entries that a lane asks for at a time
 constexpr int kStagger = 32; // microseconds, about, between the begin of the first block and that of the last
-constexpr int kManySlots = 120000;  // from which sorting the entries by chunks is worthwhile
+constexpr int kManySlots = 100000;  // from which sorting the entries by chunks is worthwhile
 constexpr int kManyColumns = 512;   // of X
 constexpr size_t kArena = 16 << 20; // ints
 
