@@ -1,18 +1,21 @@
 // idea: Keep slabs of X in shared memory, one chunk of A's columns after the other
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and X is larger than L2. A
-//      slab of up to 1792 rows by 64 columns of X, one line of 128 bytes in each row, fits into an SM's
-//      shared memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks of that height, and
-//      a block multiplies the entries of one chunk by one slab: each element of X is loaded from memory once.
-//      What a chunk gives to Y is added by atomic operations of 16 bytes to sums in fp32, which are rounded at
-//      the end. In each chunk the rows are sorted by length, since the eight rows that a warp sums at a time
-//      should end together. Entries shrink to 4 bytes: the row of the slab and the bf16 value. Four lanes share
-//      a row of A. Each takes two of a line's eight parts of 16 bytes, one in either half, and lanes of
-//      neighbouring rows begin with different halves: so the eight lanes that shared memory serves at a time
-//      meet in no bank. A block shares a row that is much longer than the others. Small matrices, more than
-//      114688 columns, and GPUs with less shared memory than an H100 take step 1's kernels. At 16384 columns
-//      and K = 4096 an H200 takes 0.39 ms where step 1 takes 1.16. What binds it now: what lies between two
-//      slabs, about 10 µs; without loads and additions to Y it would take a fifth less. Tried, and no faster:
-//      the next slab fetched to L2 beforehand; shorter shares of rows for a warp.
+//      slab of up to 1792 rows by 64 columns of X, one line of 128 bytes in each row, fits into an SM's shared
+//      memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks of that height, and a block
+//      multiplies the entries of one chunk by one slab: each element of X is loaded from memory once. What a
+//      chunk gives to Y is added by atomic operations of 16 bytes to sums in fp32, which are rounded at the
+//      end. A lane has a row of A to itself and sums all 64 columns, so an entry is loaded once and not by each
+//      lane that shares a row. It goes through the eight parts of 16 bytes of a line in an order of its own:
+//      the eight lanes that shared memory serves at a time meet in no bank. In each chunk the rows are sorted
+//      by length, since the 32 rows of a warp should end together. Entries shrink to 4 bytes: the row of the
+//      slab and the bf16 value. Before the additions to the sums the lanes of a warp exchange sums, so that
+//      neighbours add to neighbouring places and each addition fills sectors of 32 bytes: spmm_ell took 0.63 ms
+//      without, and 0.50 so. A block shares a row that is much longer than the others. Blocks begin one after
+//      the other, so that some load slabs while others multiply. One atomic operation counts an entry and gives
+//      it its place in the row. Small matrices, more than 114688 columns, and GPUs with less shared memory than
+//      an H100 take step 1's kernels. At 16384 columns and K = 4096 an H200 takes 0.31 ms where four lanes for
+//      a row took 0.39, and step 1 takes 1.16. What binds it now: sorting takes 0.09 ms; what binds the rest
+//      was not measured.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -26,15 +29,18 @@ constexpr int kChunk = 8;                      // times 16 bytes are a row of th
 constexpr int kWidth = kChunk * kColumns;      // columns of a slab
 constexpr int kHeight = 1792;                  // rows of X in a slab at most
 constexpr int kShared = (kHeight + 1) * kChunk * 16;
-constexpr int kQuad = 4;          // lanes that share a row of A, each for twice 16 bytes of a slab
-constexpr int kRows = 32 / kQuad; // rows of A in a group, all of one length
-constexpr int kLongest = 128;     // pairs of entries in a row of a group at most
+constexpr int kRows = 32;     // rows of A in a group, one for each lane
+constexpr int kExact = 64;    // entries up to which rows are sorted by their exact number
+constexpr int kStep = 4;      // and of longer rows each so many lengths stand together
+constexpr int kLongest = 256; // entries in a row of a group at most
 constexpr int kMaxChunks = 64;
-constexpr int kBins = kLongest + 2; // one for each number of pairs, and the last for longer rows
-constexpr int kSmall = 256;         // threads of a block that prepares
-constexpr int kLarge = 768;         // threads of a block that multiplies
-constexpr int kRun = 4;             // groups that a warp takes at a time
-constexpr int kBatch = 2;           // pairs of entries that a lane asks for at a time
+// One for each length, and the last for longer rows.
+constexpr int kBins = kExact + 1 + (kLongest - kExact) / kStep + 1;
+constexpr int kSmall = 256;       // threads of a block that prepares
+constexpr int kLarge = 512;       // threads of a block that multiplies
+constexpr int kBatch = 2;         // pairs of entries that a lane asks for at a time
+constexpr int kNumbers = 4 << 20; // entries whose number within the key can be kept
+constexpr int kStagger = 20; // microseconds, about, between the begin of the first block and that of the last
 constexpr int kManyRows = 512;      // from which sorting the entries by chunks is worthwhile, with
 constexpr int kManyChunks = 4;      // full chunks of A's columns and
 constexpr int kManyColumns = 512;   // columns of X
@@ -55,12 +61,14 @@ struct Totals {
 struct Sorted {
     Totals* totals;
     int* lengths;     // of chunks and bins: keys
-    int* taken;       // of chunks and bins: keys that have their place
     int* counts;      // of keys: entries in the slab
-    int4* starts;     // of chunks and bins, longest first: first group, pair, long row
+    int* numbers;     // of entries: how many of its key came before
+    int* starts;      // of chunks and bins, longest first: first position, or long row
+    int4* ranges;     // of chunks: first group, and the next chunk's; first long row, and the next chunk's
+    int* ranks;       // of keys: number within the bin
     int* slots;       // of keys: place of the first pair, for long rows ~place
     int4* longs;      // row, first pair, pairs
-    int2* groups;     // first pair, pairs
+    int2* groups;     // first pair, entries
     int* order;       // rows of groups, -1 for none
     unsigned* packed; // entries: row of the slab, and in the upper half the value
 };
@@ -70,8 +78,13 @@ __device__ int pairs_of(int count) {
 }
 
 __device__ int bin_of(int count) {
-    int pairs = pairs_of(count);
-    return pairs <= kLongest ? pairs : kBins - 1;
+    int length = count <= kExact ? count : kExact + (count - kExact + kStep - 1) / kStep;
+    return count <= kLongest ? length : kBins - 1;
+}
+
+// The most entries that a row of this bin has.
+__device__ int longest_of(int bin) {
+    return bin <= kExact ? bin : kExact + (bin - kExact) * kStep;
 }
 
 // A block shares a long row, which costs barriers: where more than one in kLongShare is long, step 1 takes the matrix.
@@ -105,7 +118,8 @@ __device__ int owner_of(const int* offsets, int high, int p) {
     return low;
 }
 
-// Calls visit(entry, row, column) for each entry.
+// Calls visit(entries, first, rows, columns) for as many entries as a thread looks at together: `first`, and those kSmall
+// behind each other. Where there is none, the row is -1.
 template <class Visit>
 __device__ void for_each_entry(int owners, const int* __restrict__ offsets, const int* __restrict__ others,
                                Visit visit) {
@@ -116,7 +130,7 @@ __device__ void for_each_entry(int owners, const int* __restrict__ offsets, cons
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
             long long p = tile + i * kSmall + threadIdx.x;
-            other[i] = p < nnz ? others[p] : 0;
+            other[i] = p < nnz ? others[p] : -1;
         }
         __syncthreads();
         if (threadIdx.x < 64) {
@@ -140,28 +154,33 @@ __device__ void for_each_entry(int owners, const int* __restrict__ offsets, cons
                 if (probe <= ends[1] && offsets[probe] <= tile + i * kSmall + (int)threadIdx.x)
                     owner[i] = probe;
             }
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-            long long p = tile + i * kSmall + threadIdx.x;
-            if (p < nnz)
-                visit(p, other[i], owner[i]);
-        }
+        visit(nnz, tile + threadIdx.x, other, owner);
     }
 }
 
-// Counts the entries of each key, and finds the last column that has any.
+// Counts the entries of each key, gives each its number, and finds the last column that has any.
 __global__ void __launch_bounds__(kSmall)
     count_kernel_optimized(int rows, int columns, const int* __restrict__ row_indices,
-                           const int* __restrict__ col_offsets, int chunks, int height, Sorted sorted) {
+                           const int* __restrict__ col_offsets, int height, Sorted sorted) {
     __shared__ int highest;
     if (threadIdx.x == 0)
         highest = -1;
     __syncthreads();
     int mine = -1;
-    auto count = [&](long long, int row, int column) {
-        mine = max(mine, column);
-        if (column / height < chunks)
-            atomicAdd(&sorted.counts[(size_t)(column / height) * rows + row], 1);
+    auto count = [&](long long nnz, long long first, const int* row, const int* column) {
+        int number[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            bool exists = row[i] >= 0;
+            mine = max(mine, exists ? column[i] : -1);
+            number[i] =
+                exists ? atomicAdd(&sorted.counts[(size_t)(column[i] / height) * rows + row[i]], 1) : 0;
+        }
+        if (nnz <= kNumbers)
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i)
+                if (row[i] >= 0)
+                    sorted.numbers[first + i * kSmall] = number[i];
     };
     for_each_entry(columns, col_offsets, row_indices, count);
     mine = __reduce_max_sync(kFullMask, mine);
@@ -172,128 +191,148 @@ __global__ void __launch_bounds__(kSmall)
         atomicMax(&sorted.totals->highest, highest);
 }
 
-// How many keys each bin has. A block has keys of one chunk, blockIdx.y.
+// How many keys each bin has, and the number of each key in its bin. A block has keys of one chunk, blockIdx.y.
 __global__ void __launch_bounds__(kSmall) survey_kernel_optimized(int rows, int height, Sorted sorted) {
-    if ((int)blockIdx.y > sorted.totals->highest / height)
+    int chunk = blockIdx.y;
+    if (chunk > sorted.totals->highest / height)
         return;
     __shared__ int lengths[kBins];
     for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
         lengths[bin] = 0;
     __syncthreads();
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
+    size_t key = (size_t)chunk * rows + row;
+    int bin = 0, rank = 0;
     if (row < rows) {
-        int count = sorted.counts[(size_t)blockIdx.y * rows + row];
-        int bin = bin_of(count);
-        atomicAdd(&lengths[bin], 1);
+        int count = sorted.counts[key];
+        bin = bin_of(count);
+        rank = atomicAdd(&lengths[bin], 1);
         if (bin == kBins - 1)
             atomicAdd(&sorted.totals->long_pairs, pairs_of(count));
     }
     __syncthreads();
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        if (lengths[bin] > 0)
-            atomicAdd(&sorted.lengths[blockIdx.y * kBins + bin], lengths[bin]);
+    for (int i = threadIdx.x; i < kBins; i += kSmall)
+        if (lengths[i] > 0)
+            lengths[i] = atomicAdd(&sorted.lengths[chunk * kBins + i], lengths[i]);
+    __syncthreads();
+    if (row < rows)
+        sorted.ranks[key] = lengths[bin] + rank;
 }
 
-// Where each bin starts: sums over all bins before it, by one block.
-constexpr int kPlanners = 1024;
-__global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(int chunks, int height, Sorted sorted) {
-    chunks = min(chunks, sorted.totals->highest / height + 1);
-    __shared__ int4 warp_sums[kPlanners / 32];
-    int bins = chunks * kBins, share = (bins + kPlanners - 1) / kPlanners;
-    int first = min(threadIdx.x * share, bins), last = min(first + share, bins);
+// The sums of all threads before a thread, and of all threads in `total`.
+constexpr int kPlanners = 256;
+__device__ int2 sum_before(int2 mine, int2* total) {
+    __shared__ int2 warp_sums[kPlanners / 32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    auto add_size_of = [&](int4& sum, int i) {
-        int bin = kBins - 1 - i % kBins, keys = sorted.lengths[i / kBins * kBins + bin];
-        if (bin == kBins - 1) {
-            sum.z += keys;
-        } else {
-            int groups = bin > 0 ? (keys + kRows - 1) / kRows : 0; // a row without entries adds nothing to Y
-            sum.x += groups;
-            sum.y += groups * bin;
-        }
-    };
-    int4 sum = make_int4(0, 0, 0, 0);
-    for (int i = first; i < last; ++i)
-        add_size_of(sum, i);
-    int4 end = sum;
+    int2 end = mine;
     for (int distance = 1; distance < 32; distance *= 2) {
-        int x = __shfl_up_sync(kFullMask, end.x, distance), y = __shfl_up_sync(kFullMask, end.y, distance),
-            z = __shfl_up_sync(kFullMask, end.z, distance);
+        int x = __shfl_up_sync(kFullMask, end.x, distance), y = __shfl_up_sync(kFullMask, end.y, distance);
         if (lane >= distance)
-            end.x += x, end.y += y, end.z += z;
+            end.x += x, end.y += y;
     }
+    __syncthreads();
     if (lane == 31)
         warp_sums[warp] = end;
     __syncthreads();
-    int4 at = make_int4(end.x - sum.x, end.y - sum.y, end.z - sum.z, 0);
-    for (int i = 0; i < warp; ++i)
-        at.x += warp_sums[i].x, at.y += warp_sums[i].y, at.z += warp_sums[i].z;
-    for (int i = first; i < last; ++i) {
-        sorted.starts[i] = at;
-        add_size_of(at, i);
+    int2 before = make_int2(end.x - mine.x, end.y - mine.y);
+    *total = make_int2(0, 0);
+    for (int i = 0; i < kPlanners / 32; ++i) {
+        int2 sum = warp_sums[i];
+        if (i < warp)
+            before.x += sum.x, before.y += sum.y;
+        total->x += sum.x, total->y += sum.y;
     }
-    if (first < bins && last == bins) {
-        sorted.starts[bins] = at;
-        sorted.totals->groups = at.x;
-        sorted.totals->pairs = at.y;
-        sorted.totals->longs = at.z;
+    return before;
+}
+
+// Where the bins of a chunk start, and how long its groups are and where they start, by one block. The chunks take
+// their places in any order.
+__global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(int height, Sorted sorted) {
+    static_assert(kBins <= kPlanners);
+    int chunk = blockIdx.x, i = threadIdx.x, bin = kBins - 1 - i;
+    if (chunk > sorted.totals->highest / height)
+        return;
+    __shared__ int2 used[kBins]; // bins that are: first position in this chunk, bin
+    __shared__ int first_group, first_pair, first_long;
+    // A row without entries adds nothing to Y.
+    int longs = sorted.lengths[chunk * kBins + kBins - 1];
+    int keys = i > 0 && bin > 0 ? sorted.lengths[chunk * kBins + bin] : 0;
+    int2 total, at = sum_before(make_int2(keys, keys > 0), &total);
+    if (keys > 0)
+        used[at.y] = make_int2(at.x, bin);
+    int position = at.x, positions = total.x, bins = total.y, groups = (positions + kRows - 1) / kRows;
+    __syncthreads();
+    int share = (groups + kPlanners - 1) / kPlanners;
+    int first = min(i * share, groups), last = min(first + share, groups);
+    int low = 0; // the bin that the first group begins in
+    for (int high = bins - 1; low < high;) {
+        int middle = (low + high + 1) / 2;
+        if (used[middle].x <= first * kRows)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    // Entries of the longest row of group `g`, its first. The group begins in bin `b`.
+    auto length_of = [&](int g, int& b) {
+        while (b + 1 < bins && used[b + 1].x <= g * kRows)
+            ++b;
+        return longest_of(used[b].y);
+    };
+    int pairs = 0;
+    for (int g = first, b = low; g < last; ++g)
+        pairs += pairs_of(length_of(g, b));
+    at = sum_before(make_int2(pairs, 0), &total);
+    if (i == 0) {
+        first_group = atomicAdd(&sorted.totals->groups, groups);
+        first_pair = atomicAdd(&sorted.totals->pairs, total.x);
+        first_long = atomicAdd(&sorted.totals->longs, longs);
+        sorted.ranges[chunk] = make_int4(first_group, first_group + groups, first_long, first_long + longs);
+    }
+    __syncthreads();
+    if (i < kBins)
+        sorted.starts[start_of(chunk, bin)] = i > 0 ? first_group * kRows + position : first_long;
+    pairs = first_pair + at.x;
+    for (int g = first, b = low; g < last; ++g) {
+        int length = length_of(g, b);
+        sorted.groups[first_group + g] = make_int2(pairs, length);
+        pairs += pairs_of(length);
     }
 }
 
 // Gives each key its place, and fills places that no entry will take with products of zeros.
 __global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorted sorted) {
-    __shared__ int members[kBins], bases[kBins];
     int chunk = blockIdx.y;
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        members[bin] = 0;
-    __syncthreads();
     long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
     size_t key = (size_t)chunk * rows + row;
-    int count = row < rows ? sorted.counts[key] : 0;
-    int bin = bin_of(count), rank = row < rows ? atomicAdd(&members[bin], 1) : 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < kBins; i += kSmall)
-        bases[i] = members[i] > 0 ? atomicAdd(&sorted.taken[chunk * kBins + i], members[i]) : 0;
-    __syncthreads();
+    int count = row < rows ? sorted.counts[key] : 0, bin = bin_of(count);
+    // Places of a member of a group from entry `from` on.
+    auto clear = [&](int2 group, int member, int from) {
+        for (int i = from; i < 2 * pairs_of(group.y); ++i)
+            put(sorted, 2 * ((size_t)(group.x + i / 2) * kRows + member) + i % 2, 0, Element(0.0f));
+    };
     if (row < rows && bin > 0) {
-        int4 start = sorted.starts[start_of(chunk, bin)];
-        int position = bases[bin] + rank;
+        int position = sorted.starts[start_of(chunk, bin)] + sorted.ranks[key];
         int slot;
         if (bin == kBins - 1) {
             int pairs = pairs_of(count);
             slot = sorted.totals->pairs * kRows + atomicAdd(&sorted.totals->used_pairs, pairs);
-            sorted.longs[start.z + position] = make_int4((int)row, slot, pairs, 0);
+            sorted.longs[position] = make_int4((int)row, slot, pairs, 0);
             if (count % 2 != 0)
                 put(sorted, 2 * ((size_t)slot + count / 2) + 1, 0, Element(0.0f));
             slot = ~slot;
         } else {
-            int group = start.x + position / kRows, member = position % kRows;
-            int pair = start.y + position / kRows * bin;
-            slot = pair * kRows + member;
-            sorted.order[group * kRows + member] = (int)row;
-            if (member == 0)
-                sorted.groups[group] = make_int2(pair, bin);
-            if (count % 2 != 0)
-                put(sorted, 2 * ((size_t)slot + count / 2 * kRows) + 1, 0, Element(0.0f));
+            int2 group = sorted.groups[position / kRows];
+            slot = group.x * kRows + position % kRows;
+            sorted.order[position] = (int)row;
+            clear(group, position % kRows, count);
         }
         sorted.slots[key] = slot;
     }
-    if (blockIdx.x == 0 && chunk == 0) // what a lane asks for behind the last group
-        for (int i = threadIdx.x; i < 2 * kSlack; i += kSmall)
-            put(sorted, 2 * ((size_t)sorted.totals->pairs * kRows + sorted.totals->long_pairs) + i, 0,
-                Element(0.0f));
-    for (int i = 1 + blockIdx.x; i < kBins - 1; i += gridDim.x) {
-        int keys = sorted.lengths[chunk * kBins + i];
-        if (keys % kRows == 0)
-            continue;
-        int4 start = sorted.starts[start_of(chunk, i)];
-        int group = keys / kRows, first = keys % kRows;
-        size_t pair = start.y + group * i;
-        for (int k = threadIdx.x; k < 2 * i * kRows; k += kSmall)
-            if (k / 2 % kRows >= first)
-                put(sorted, 2 * pair * kRows + k, 0, Element(0.0f));
-        if (threadIdx.x >= first && threadIdx.x < kRows)
-            sorted.order[(start.x + group) * kRows + threadIdx.x] = -1;
+    // Members that the last group lacks.
+    int position = sorted.starts[start_of(chunk, 0)] + (int)threadIdx.x, groups = sorted.ranges[chunk].y;
+    if (blockIdx.x == 0 && position < groups * kRows) {
+        sorted.order[position] = -1;
+        clear(sorted.groups[groups - 1], position % kRows, 0);
     }
 }
 
@@ -302,18 +341,45 @@ __global__ void __launch_bounds__(kSmall)
     scatter_kernel_optimized(int rows, int columns, const Element* __restrict__ values,
                              const int* __restrict__ row_indices, const int* __restrict__ col_offsets,
                              int height, Sorted sorted) {
-    auto scatter = [&](long long p, int row, int column) {
-        size_t key = (size_t)(column / height) * rows + row;
-        int row_of_slab = 1 + column % height;
-        int number = atomicSub(&sorted.counts[key], 1) - 1;
-        int slot = __ldg(&sorted.slots[key]);
-        size_t pair = slot < 0 ? ~slot + number / 2 : slot + number / 2 * kRows;
-        put(sorted, 2 * pair + number % 2, row_of_slab, values[p]);
+    auto scatter = [&](long long nnz, long long first, const int* row, const int* column) {
+        Element value[kAtOnce];
+        int number[kAtOnce], slot[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            bool exists = row[i] >= 0;
+            size_t key = exists ? (size_t)(column[i] / height) * rows + row[i] : 0;
+            value[i] = exists ? values[first + i * kSmall] : Element(0.0f);
+            slot[i] = exists ? sorted.slots[key] : 0;
+            if (nnz <= kNumbers)
+                number[i] = exists ? sorted.numbers[first + i * kSmall] : 0;
+            else // which entry gets which number is all the same
+                number[i] = exists ? atomicSub(&sorted.counts[key], 1) - 1 : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+            if (row[i] >= 0) {
+                int n = number[i];
+                size_t pair = slot[i] < 0 ? ~slot[i] + n / 2 : slot[i] + n / 2 * kRows;
+                put(sorted, 2 * pair + n % 2, 1 + column[i] % height, value[i]);
+            }
     };
     for_each_entry(columns, col_offsets, row_indices, scatter);
 }
 
-// Sums of the columns that a lane makes.
+template <class T> __device__ T stream(const T* at) {
+    return __ldg(at);
+}
+
+// 16 bytes of shared memory. An address of 32 bits costs one instruction of each row, a pointer three.
+__device__ uint4 shared_at(unsigned address) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address));
+    return v;
+}
+
+// Sums of eight neighbouring columns.
 struct Sums {
     float at[kColumns];
     __device__ void clear() {
@@ -321,7 +387,6 @@ struct Sums {
         for (int i = 0; i < kColumns; ++i)
             at[i] = 0.0f;
     }
-    // Adds `value` times a lane's columns of a row of X.
     __device__ void add(float value, uint4 x) {
         unsigned words[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
@@ -331,41 +396,66 @@ struct Sums {
             at[2 * i + 1] += value * __uint_as_float(words[i] & 0xffff0000u);
         }
     }
-    __device__ void add_to(float* sums) const {
-#pragma unroll
-        for (int i = 0; i < kColumns; i += 4) {
+    // Adds four of them to sums in fp32.
+    __device__ void add_four(int first, float* sums) const {
+        float4 v = make_float4(at[first], at[first + 1], at[first + 2], at[first + 3]);
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-            atomicAdd((float4*)(sums + i), make_float4(at[i], at[i + 1], at[i + 2], at[i + 3]));
+        atomicAdd((float4*)sums, v);
 #else
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
-                atomicAdd(sums + i + j, at[i + j]);
+        atomicAdd(sums, v.x), atomicAdd(sums + 1, v.y), atomicAdd(sums + 2, v.z), atomicAdd(sums + 3, v.w);
 #endif
-        }
     }
 };
 
-template <class T> __device__ T stream(const T* at) {
-    return __ldg(at);
+// Adds an entry to the sums of a lane's row. Sum j has part j ^ lane % 8 of the slab: so the eight lanes that shared
+// memory serves at a time meet in no bank, whatever their rows. `address` is that of part lane % 8.
+__device__ void add_near(Sums* sums, float value, unsigned address) {
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j)
+        sums[j].add(value, shared_at(address ^ (j * 16)));
 }
 
-// A lane's columns of a slab: 16 bytes of one half of it, and 16 of the other. Lanes of neighbouring rows begin with
-// different halves, so that eight lanes, which shared memory serves at a time, meet in no bank.
-struct Lane {
-    unsigned first, second; // in row 0 of the slab: addresses in shared memory
-    __device__ void add(Sums* sums, float value, unsigned row) const {
-        sums[0].add(value, at(first + row * (kChunk * 16)));
-        sums[1].add(value, at(second + row * (kChunk * 16)));
-    }
-    // An address of 32 bits costs one instruction of each row, a pointer three.
-    static __device__ uint4 at(unsigned address) {
-        uint4 v;
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "r"(address));
-        return v;
-    }
-};
+// From lanes that have a row each to lanes that have columns of eight rows each: sum j then belongs to row lane / 8 * 8 + j.
+// Its first four columns are those of part lane % 8 / 2 * 2, the others those of the next, the upper half of either for odd
+// lanes. So lanes that are neighbours add to neighbouring places, and each addition of a warp fills sectors of 32 bytes.
+__device__ void turn(Sums* sums) {
+    constexpr int kHalf = kColumns / 2;
+    auto swap_if = [](bool swaps, float& a, float& b) {
+        float here = a, there = b;
+        a = swaps ? there : here;
+        b = swaps ? here : there;
+    };
+    // Sum j is that of part j ^ lane % 8. Let halves that go to lanes of one distance stand in the same places.
+#pragma unroll
+    for (int j = 0; j < kChunk; j += 2)
+#pragma unroll
+        for (int c = 0; c < kHalf; ++c) {
+            swap_if(threadIdx.x & 1, sums[j].at[c], sums[j + 1].at[c + kHalf]);
+            swap_if(threadIdx.x & 1, sums[j].at[c + kHalf], sums[j + 1].at[c]);
+        }
+    Sums turned[kChunk];
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j)
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) {
+            int distance = j / 2 * 2 + c / kHalf;
+            float v = sums[j].at[c];
+            turned[distance].at[j % 2 * kHalf + c % kHalf] =
+                distance == 0 ? v : __shfl_xor_sync(kFullMask, v, distance);
+        }
+    // Now sum j is that of the row of the lane with whose number j differs.
+#pragma unroll
+    for (int bit = 1; bit < kChunk; bit *= 2)
+#pragma unroll
+        for (int j = 0; j < kChunk; ++j)
+            if ((j & bit) == 0)
+#pragma unroll
+                for (int c = 0; c < kColumns; ++c)
+                    swap_if(threadIdx.x & bit, turned[j].at[c], turned[j ^ bit].at[c]);
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j)
+        sums[j] = turned[j];
+}
 
 // The next pairs of entries of a row.
 struct Batch {
@@ -376,35 +466,39 @@ struct Batch {
         for (int i = 0; i < kBatch; ++i)
             entries[i] = stream(at + i * kRows);
     }
-    __device__ void add_pair(Sums* sums, int i, const Lane& lane) const {
-        lane.add(sums, __uint_as_float(entries[i].x & 0xffff0000u), entries[i].x & 0xffff);
-        lane.add(sums, __uint_as_float(entries[i].y & 0xffff0000u), entries[i].y & 0xffff);
+    // Adds entry `i`, which is known when this is compiled.
+    __device__ void add(Sums* sums, int i, unsigned slab) const {
+        unsigned entry = i % 2 == 0 ? entries[i / 2].x : entries[i / 2].y;
+        add_near(sums, __uint_as_float(entry & 0xffff0000u), slab + (entry & 0xffff) * (kChunk * 16));
     }
-    __device__ void add_all(Sums* sums, const Lane& lane) const {
+    __device__ void add_all(Sums* sums, unsigned slab) const {
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i)
-            add_pair(sums, i, lane);
+        for (int i = 0; i < 2 * kBatch; ++i)
+            add(sums, i, slab);
     }
-    // Adds the first `many` pairs.
-    __device__ void add_to(Sums* sums, int many, const Lane& lane) const {
+    // Adds the first `many` entries.
+    __device__ void add_to(Sums* sums, int many, unsigned slab) const {
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i)
+        for (int i = 0; i < 2 * kBatch; ++i)
             if (i < many)
-                add_pair(sums, i, lane);
+                add(sums, i, slab);
     }
 };
 
 __global__ void __launch_bounds__(kLarge, 1)
     multiply_kernel_optimized(int K, int columns, int chunks, int height, int units, Sorted sorted,
                               const Element* __restrict__ X, float* __restrict__ sums) {
-    extern __shared__ int4 slab_rows[];
+    extern __shared__ __align__(kChunk * 16) int4 slab_rows[];
     __shared__ float long_sums[kWidth];
     __shared__ int next_unit, next_run;
-    int lane = threadIdx.x % 32, member = lane / kQuad;
-    int places[2] = {lane % kQuad + member % 2 * kQuad, lane % kQuad + (member + 1) % 2 * kQuad};
-    Lane mine = {(unsigned)__cvta_generic_to_shared(slab_rows + places[0]),
-                 (unsigned)__cvta_generic_to_shared(slab_rows + places[1])};
+    int lane = threadIdx.x % 32, place = lane % kChunk;
+    unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows + place);
     int slabs = (K - 1) / kWidth + 1;
+#ifdef __CUDA_ARCH__
+    // Blocks begin one after the other: all at a time they would wait for memory together, and leave it idle together.
+    for (long long begun = clock64(); clock64() - begun < blockIdx.x * (kStagger * 1900LL) / gridDim.x;) {
+    }
+#endif
     while (true) {
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -424,12 +518,19 @@ __global__ void __launch_bounds__(kLarge, 1)
         long long first_column = (long long)index * kWidth;
         int last_row = min(height, columns - chunk * height);
         const Element* corner = X + (size_t)chunk * height * K + first_column;
-        for (int i = threadIdx.x; i < last_row * kChunk; i += kLarge) {
-            int r = i / kChunk, c = i % kChunk;
-            if (first_column + c * kColumns < K)
-                __pipeline_memcpy_async(slab_rows + kChunk + i, corner + (size_t)r * K + c * kColumns, 16);
+        // A thread has one of a row's parts in all rows that it loads.
+        int part = threadIdx.x % kChunk;
+        const Element* from = corner + threadIdx.x / kChunk * (size_t)K + part * kColumns;
+        int4* to = slab_rows + kChunk + threadIdx.x;
+        bool exists = first_column + part * kColumns < K;
+#pragma unroll 4
+        for (int r = threadIdx.x / kChunk; r < last_row; r += kLarge / kChunk) {
+            if (exists)
+                __pipeline_memcpy_async(to, from, 16);
             else
-                slab_rows[kChunk + i] = make_int4(0, 0, 0, 0);
+                *to = make_int4(0, 0, 0, 0);
+            from += kLarge / kChunk * (size_t)K;
+            to += kLarge;
         }
         if (threadIdx.x < kChunk)
             slab_rows[threadIdx.x] = make_int4(0, 0, 0, 0);
@@ -437,91 +538,88 @@ __global__ void __launch_bounds__(kLarge, 1)
         __pipeline_wait_prior(0);
         __syncthreads();
 
-        long long k[2] = {first_column + places[0] * kColumns, first_column + places[1] * kColumns};
-        bool inside[2] = {k[0] < K, k[1] < K};
-        auto finish = [&](int row, const Sums* sum) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                if (inside[half] && row >= 0)
-                    sum[half].add_to(sums + (size_t)row * K + k[half]);
-        };
-
-        int4 start = sorted.starts[chunk * kBins], stop = sorted.starts[(chunk + 1) * kBins];
-        // Long rows: the whole block shares one.
-        for (int i = start.z; i < stop.z; ++i) {
+        long long k = first_column + place * kColumns;
+        bool inside = k < K;
+        long long turned =
+            first_column + place / 2 * 2 * kColumns + place % 2 * (kColumns / 2); // after turn()
+        int4 range = sorted.ranges[chunk];
+        // Long rows: the whole block shares one, eight lanes an entry.
+        for (int i = range.z; i < range.w; ++i) {
             int4 row = sorted.longs[i];
-            Sums sum[2];
-            sum[0].clear();
-            sum[1].clear();
-            for (int pair = threadIdx.x / kQuad; pair < row.z; pair += kLarge / kQuad) {
+            Sums sum;
+            sum.clear();
+            for (int pair = threadIdx.x / kChunk; pair < row.z; pair += kLarge / kChunk) {
                 uint2 entries = stream((const uint2*)sorted.packed + row.y + pair);
-                mine.add(sum, __uint_as_float(entries.x & 0xffff0000u), entries.x & 0xffff);
-                mine.add(sum, __uint_as_float(entries.y & 0xffff0000u), entries.y & 0xffff);
+                sum.add(__uint_as_float(entries.x & 0xffff0000u),
+                        shared_at(slab + (entries.x & 0xffff) * (kChunk * 16)));
+                sum.add(__uint_as_float(entries.y & 0xffff0000u),
+                        shared_at(slab + (entries.y & 0xffff) * (kChunk * 16)));
             }
             if (threadIdx.x < kWidth)
                 long_sums[threadIdx.x] = 0.0f;
             __syncthreads();
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
-#pragma unroll
-                for (int c = 0; c < kColumns; ++c) {
-                    // Every second row has the same half.
-                    for (int distance = 2 * kQuad; distance < 32; distance *= 2)
-                        sum[half].at[c] += __shfl_xor_sync(kFullMask, sum[half].at[c], distance);
-                    if (lane < 2 * kQuad)
-                        atomicAdd(&long_sums[places[half] * kColumns + c], sum[half].at[c]);
-                }
+            for (int c = 0; c < kColumns; ++c) {
+                for (int distance = kChunk; distance < 32; distance *= 2)
+                    sum.at[c] += __shfl_xor_sync(kFullMask, sum.at[c], distance);
+                if (lane < kChunk)
+                    atomicAdd(&long_sums[place * kColumns + c], sum.at[c]);
+            }
             __syncthreads();
-            if (threadIdx.x < kQuad) {
+            if (threadIdx.x < kChunk && inside) {
 #pragma unroll
-                for (int half = 0; half < 2; ++half)
-#pragma unroll
-                    for (int c = 0; c < kColumns; ++c)
-                        sum[half].at[c] = long_sums[places[half] * kColumns + c];
-                finish(row.x, sum);
+                for (int c = 0; c < kColumns; ++c)
+                    sum.at[c] = long_sums[place * kColumns + c];
+                sum.add_four(0, sums + (size_t)row.x * K + k);
+                sum.add_four(4, sums + (size_t)row.x * K + k + 4);
             }
             __syncthreads();
         }
 
-        // Runs of groups, which lie one behind the other. Lanes hold the lengths and rows of a run, one run ahead.
-        int runs = (stop.x - start.x + kRun - 1) / kRun;
-        int next = 0, next_rows = 0;
-        int2 next_groups = make_int2(0, 0);
+        // Groups. Lanes hold the length and the rows of the next one.
+        int next = 0, next_row = 0;
+        int2 next_group = make_int2(0, 0);
         auto fetch = [&]() {
             if (lane == 0)
                 next = atomicAdd(&next_run, 1);
-            next = __shfl_sync(kFullMask, next, 0);
-            if (next < runs) {
-                int group = start.x + next * kRun;
-                next_groups = sorted.groups[min(group + lane % kRun, stop.x - 1)];
-                next_rows = sorted.order[min(group * kRows + lane % (kRun * kRows), stop.x * kRows - 1)];
+            next = range.x + __shfl_sync(kFullMask, next, 0);
+            if (next < range.y) {
+                next_group = __ldg(sorted.groups + next);
+                next_row = __ldg(sorted.order + next * kRows + lane);
             }
         };
         fetch();
-        while (next < runs) {
-            int many = min(kRun, stop.x - start.x - next * kRun), rows = next_rows;
-            int2 groups = next_groups;
-            size_t slot = (size_t)__shfl_sync(kFullMask, groups.x, 0) * kRows + member;
-            Batch now;
-            now.load(sorted, slot);
+        Batch now;
+        if (next < range.y)
+            now.load(sorted, (size_t)next_group.x * kRows + lane);
+        while (next < range.y) {
+            int2 group = next_group;
+            int row = next_row, left = group.y;
+            size_t slot = (size_t)group.x * kRows + lane;
             fetch();
-            for (int done = 0; done < many; ++done) {
-                int left = __shfl_sync(kFullMask, groups.y, done),
-                    row = __shfl_sync(kFullMask, rows, done * kRows + member);
-                Sums sum[2];
-                sum[0].clear();
-                sum[1].clear();
-                Batch next_batch;
-                while (left > kBatch) {
-                    next_batch.load(sorted, slot += kBatch * kRows);
-                    now.add_all(sum, mine);
-                    now = next_batch;
-                    left -= kBatch;
-                }
-                next_batch.load(sorted, slot += left * kRows);
-                now.add_to(sum, left, mine);
+            Sums sum[kChunk];
+#pragma unroll
+            for (int j = 0; j < kChunk; ++j)
+                sum[j].clear();
+            Batch next_batch;
+            while (left > 2 * kBatch) {
+                next_batch.load(sorted, slot += kBatch * kRows);
+                now.add_all(sum, slab);
                 now = next_batch;
-                finish(row, sum);
+                left -= 2 * kBatch;
+            }
+            next_batch.load(sorted, (size_t)next_group.x * kRows + lane);
+            now.add_to(sum, left, slab);
+            now = next_batch;
+            turn(sum);
+#pragma unroll
+            for (int j = 0; j < kChunk; ++j) {
+                int target = __shfl_sync(kFullMask, row, lane / kChunk * kChunk + j);
+                float* y = sums + (size_t)target * K + turned;
+                if (target >= 0 && turned < K)
+                    sum[j].add_four(0, y);
+                if (target >= 0 && turned + kColumns < K)
+                    sum[j].add_four(4, y + kColumns);
             }
         }
     }
@@ -565,20 +663,22 @@ static bool by_slabs(int rows, int columns, int K, const Element* values, const 
     Sorted sorted;
     sorted.totals = (Totals*)take(sizeof(Totals) / sizeof(int));
     sorted.lengths = take((size_t)chunks_at_most * kBins);
-    sorted.taken = take((size_t)chunks_at_most * kBins);
     sorted.counts = take(keys);
     size_t cleared = used;
-    sorted.starts = (int4*)take(((size_t)chunks_at_most * kBins + 1) * 4);
+    sorted.starts = take((size_t)chunks_at_most * kBins);
+    sorted.ranges = (int4*)take(4 * (size_t)chunks_at_most);
+    sorted.groups = (int2*)take(2 * (size_t)chunks_at_most * ((rows - 1) / kRows + 1));
+    sorted.ranks = take(keys);
     sorted.slots = take(keys);
+    sorted.numbers = take(kNumbers);
     if (used > kArena)
         return false;
     cudaMemsetAsync(ints, 0, cleared * sizeof(int), 0);
     int small_grid = processors * 8;
     dim3 key_grid((rows - 1) / kSmall + 1, chunks_at_most);
-    count_kernel_optimized<<<small_grid, kSmall>>>(rows, columns, row_indices, col_offsets, chunks_at_most,
-                                                   height, sorted);
+    count_kernel_optimized<<<small_grid, kSmall>>>(rows, columns, row_indices, col_offsets, height, sorted);
     survey_kernel_optimized<<<key_grid, kSmall>>>(rows, height, sorted);
-    plan_kernel_optimized<<<1, kPlanners>>>(chunks_at_most, height, sorted);
+    plan_kernel_optimized<<<chunks_at_most, kPlanners>>>(height, sorted);
     Totals totals;
     if (cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost) != cudaSuccess)
         return false;
@@ -592,7 +692,7 @@ static bool by_slabs(int rows, int columns, int K, const Element* values, const 
         return false;
     if ((size_t)totals.longs * kLongShare > (size_t)rows * chunks)
         return false;
-    size_t needed = 4 * (room + kSlack) + (2 + kRows) * (size_t)totals.groups + 4 * (size_t)totals.longs + 32;
+    size_t needed = 3 * (room + kSlack) + kRows * (size_t)totals.groups + 4 * (size_t)totals.longs + 32;
     needed += (size_t)rows * K;
     int* more = nullptr;
     if (used + needed > kArena) {
@@ -604,7 +704,6 @@ static bool by_slabs(int rows, int columns, int K, const Element* values, const 
         used = 0;
     }
     sorted.longs = (int4*)take(4 * (size_t)totals.longs);
-    sorted.groups = (int2*)take(2 * (size_t)totals.groups);
     sorted.order = take(kRows * (size_t)totals.groups);
     sorted.packed = (unsigned*)take(2 * (room + kSlack));
     key_grid.y = chunks;

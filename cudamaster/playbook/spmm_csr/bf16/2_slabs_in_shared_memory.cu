@@ -1,20 +1,23 @@
 // idea: Keep a slab of X in shared memory and stream the matrix past it, sorted by length of row
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and that gather is what
-//      binds it. A slab of 1808 rows by 64 columns of X, one line of 128 bytes in each row, fits into an
-//      SM's shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows
-//      of A past it. What the stream costs has to be small, so the matrix is sorted first. Rows of one length
-//      stand together, since the eight rows that a warp sums at a time should end together. Entries shrink to 4
-//      bytes: the row of the slab and the bf16 value. Four lanes share a row of A. Each takes two of a line's
-//      eight parts of 16 bytes, one in either half, and lanes of neighbouring rows begin with different halves:
-//      so the eight lanes that shared memory serves at a time meet in no bank. Entries of columns that are not
-//      in the slab, 12 % at 2048 columns, are fetched from X itself, and asked for before the last entries that
-//      are. A block shares a row that is much longer than the others. Small matrices, more than 3616 columns,
-//      and GPUs with less shared memory than an H100 take step 1's kernels. Entries of one row of A that a warp
-//      meets take their places by one atomic operation. At 262144 rows and K = 4096 an H200 takes 2.72 ms where
-//      step 1 takes 4.88. What binds it now: the issue of instructions, in 82 % of the cycles; of about 38 for
-//      an entry and 16 columns 16 take bf16 apart. Tried, and no faster: eight lanes for a row of a slab of all
-//      2048 rows, which has seven such parts, so one lane idles; entries kept out of L1; more threads, which
-//      spill.
+//      binds it. A slab of 1808 rows by 64 columns of X, one line of 128 bytes in each row, fits into an SM's
+//      shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A past it.
+//      What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A to itself
+//      and sums all 64 columns, so an entry is loaded once and not by each lane that shares a row. It goes
+//      through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that shared memory
+//      serves at a time meet in no bank. Rows of one length stand together, since the 32 rows of a warp should
+//      end together. Entries shrink to 4 bytes: the row of the slab and the bf16 value. Entries of columns that
+//      are not in the slab, 12 % at 2048 columns, are fetched from X itself. First the lanes of a warp exchange
+//      sums, so that eight lanes have one row and fetch whole lines. A row that is much longer than the others
+//      is cut into runs. The lanes of a warp share a run. Where the slabs do not fill all SMs evenly, the SMs
+//      that are left over take a share of the rows. Sorting takes no atomic operation for an entry: a lane
+//      brings all entries of its row. Small matrices, more than 3616 columns, and GPUs with less shared memory
+//      than an H100 take step 1's kernels. At 262144 rows and K = 4096 an H200 takes 2.40 ms where four lanes
+//      for a row took 2.72, and step 1 takes 4.88. What binds it now: the issue of instructions, in 86 % of the
+//      cycles. The code for the entries at the end of a row stands there once, not four times: without, 2.47
+//      ms. Tried, and no faster: tensor cores, 3.0 ms, in which an mma takes 16 entries of 16 rows, and rows of
+//      X that lie in the same banks do not stand together; 576 or 640 threads; batches of one or three pairs of
+//      entries.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -28,17 +31,19 @@ constexpr int kChunk = 8;                      // times 16 bytes are a row of th
 constexpr int kWidth = kChunk * kColumns;      // columns of a slab
 constexpr int kHeight = 1808;                  // rows of X in a slab at most
 constexpr int kShared = (kHeight + 1) * kChunk * 16;
-constexpr int kQuad = 4;          // lanes that share a row of A, each for twice 16 bytes of a slab
-constexpr int kRows = 32 / kQuad; // rows of A in a group, all of one length
-constexpr int kLongest = 128;     // pairs of entries in a row of a group at most
-constexpr int kFarthest = 15;     // entries beyond the slab in a row of a group at most
-constexpr int kFars = kFarthest + 1;
-// One for each two lengths and each number of entries beyond the slab, and the last for longer rows.
-constexpr int kBins = (kLongest + 1) * kFars + 1;
-constexpr int kSmall = 256;         // threads of a block that prepares
-constexpr int kLarge = 768;         // threads of a block that multiplies
-constexpr int kRun = 4;             // groups that a warp takes at a time
+constexpr int kRows = 32;     // rows of A in a group, one for each lane
+constexpr int kExact = 64;    // entries in the slab up to which rows are sorted by their exact number
+constexpr int kStep = 4;      // and of longer rows each so many lengths stand together
+constexpr int kLongest = 256; // entries in the slab of a row of a group at most
+constexpr int kFarthest = 15; // and beyond it
+constexpr int kLengths = kExact + 1 + (kLongest - kExact) / kStep;
+// One for each length and each number of entries beyond the slab, and the last for longer rows.
+constexpr int kBins = kLengths * (kFarthest + 1) + 1;
+constexpr int kSmall = 512;         // threads of a block that prepares
+constexpr int kLarge = 512;         // threads of a block that multiplies
 constexpr int kBatch = 2;           // pairs of entries that a lane asks for at a time
+constexpr int kRun = 2048;          // entries of a long row that a group has
+constexpr int kAtOnce = 8;          // entries of a run that a lane looks at together
 constexpr int kManyRows = 8192;     // from which sorting them first is worthwhile
 constexpr int kManyColumns = 512;   // of X
 constexpr size_t kArena = 16 << 20; // ints
@@ -47,321 +52,396 @@ __device__ int4 arena[kArena / 4];
 
 // What is known of the matrix.
 struct Totals {
-    int highest;    // column of any entry
-    int long_pairs; // pairs of entries of long rows
-    int long_fars;  // and their entries beyond the slab
-    int used_pairs, used_fars;
-    int groups, pairs, longs, fars;
-    int next_unit;
+    unsigned long long
+        longs_and_runs; // rows too long for a lane, in the upper half, and runs of their entries
+    int columns;        // 1 more than the last that has an entry
+    int positions;      // of rows in groups
+    int groups, pairs, fars;
+    int next_units[2]; // of groups, and of runs
 };
 
-// Where the matrix is sorted. A key is a row of A within a chunk of columns: chunk * rows + row.
+// Where the matrix is sorted.
 struct Sorted {
     Totals* totals;
-    int* lengths;     // of chunks and bins: keys
-    int* taken;       // of chunks and bins: keys that have their place
-    int* counts;      // of keys: entries in the slab
-    int* far_counts;  // and beyond it
-    int4* starts;     // of chunks and bins, longest first: first group, pair, long row, far entry
-    int* slots;       // of keys: place of the first pair, for long rows ~place
-    int* far_slots;   // of keys: place of the first far entry
-    int4* longs;      // two of each: row, first pair, pairs, first far entry; far entries
-    int4* groups;     // first pair, pairs, first far entry, far entries
-    int* order;       // rows of groups, -1 for none
-    int2* fars;       // entries beyond the slab: column, bits of the value in fp32
-    unsigned* packed; // entries: row of the slab, and in the upper half the value
+    int* lengths;                // of bins: rows
+    int* starts;                 // of bins, in their order: first position of its rows
+    int2* ranks;                 // of rows: bin, and number within the bin
+    int2* longs;                 // rows too long for a lane: row, first run
+    int4* groups;                // first pair, entries in the slab, first far entry, far entries
+    int* order;                  // rows of groups, -1 for none
+    int4* runs;                  // of long rows, each a group of lanes that share it
+    int* run_longs;              // the long row of each
+    float* long_sums;            // K of each long row
+    unsigned* packed;            // entries: row of the slab, and in the upper half the value
+    unsigned short* far_columns; // entries beyond the slab: column, or kNone
+    Element* far_values;
 };
+
+constexpr int kNone = 0xffff;
 
 __device__ int pairs_of(int count) {
     return count / 2 + count % 2;
 }
 
+// Bins in their order, from the last down: rows with most entries beyond the slab first, and those with as many of them by
+// turns from the longest down and from the shortest up. So 32 neighbours differ little.
 __device__ int bin_of(int count, int far) {
-    int pairs = pairs_of(count);
-    return pairs <= kLongest && far <= kFarthest ? pairs * kFars + far : kBins - 1;
+    int length = count <= kExact ? count : kExact + (count - kExact + kStep - 1) / kStep;
+    return count <= kLongest && far <= kFarthest
+               ? far * kLengths + (far % 2 == 0 ? length : kLengths - 1 - length)
+               : kBins - 1;
 }
 
-// A block shares a long row, which costs barriers: where more than one in kLongShare is long, step 1 takes the matrix.
+// The most entries in the slab that a row of this bin has.
+__device__ int longest_of(int bin) {
+    int length = bin % kLengths;
+    if (bin / kLengths % 2 != 0)
+        length = kLengths - 1 - length;
+    return length <= kExact ? length : kExact + (length - kExact) * kStep;
+}
+
+// A run costs as much as a group, however short: where more than one row in kLongShare is long, step 1 takes the matrix.
 // That share is a guess; no such matrix was timed.
 constexpr int kLongShare = 16;
-constexpr size_t kMostPlaces = 0x7fffffff; // of pairs, or of far entries: a place is an int
-constexpr int kSlack = 2 * kBatch * kRows; // pairs behind the last that are read, not used
+constexpr size_t kMostPlaces = 0x7fffffff;  // of pairs, or of far entries: a place is an int
+constexpr int kRunPairs = kRun / 2 / kRows; // pairs that a lane has of a run, at most
+constexpr int kRunFars = kRun / kRows;      // and entries beyond the slab
+constexpr int kSlack = 2 * kBatch * kRows;  // pairs behind the last that are read, not used
+
+// Where starts has a bin.
+__device__ int start_of(int bin) {
+    return kBins - 1 - bin;
+}
+
+struct alignas(4 * sizeof(Element)) Four {
+    Element at[4];
+};
+
+// Calls visit(column, value) for the entries of a row, those from `first` to `last`. Loads take 16 bytes where the arrays,
+// of `nnz` numbers, have them. Without kValues, values are not loaded.
+template <bool kValues, class Visit>
+__device__ void for_each_entry(unsigned first, unsigned last, unsigned nnz,
+                               const int* __restrict__ col_indices, const Element* __restrict__ values,
+                               Visit visit) {
+    for (unsigned at = first / 4 * 4; at < last; at += 4) {
+        int column[4];
+        Four value;
+        if (at + 4 <= nnz) {
+            int4 four = __ldg((const int4*)(col_indices + at));
+            column[0] = four.x, column[1] = four.y, column[2] = four.z, column[3] = four.w;
+            if constexpr (kValues)
+                value = *(const Four*)(values + at);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                column[i] = at + i < last ? col_indices[at + i] : 0;
+                if constexpr (kValues)
+                    value.at[i] = at + i < last ? values[at + i] : Element(0.0f);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (at + i >= first && at + i < last)
+                visit(column[i], kValues ? value.at[i] : Element(0.0f));
+    }
+}
+
+// The bin of each row, and how many rows each bin has. A thread takes a row, and knows a long one by its offsets.
+__global__ void __launch_bounds__(kSmall)
+    survey_kernel_optimized(int rows, const int* __restrict__ row_offsets,
+                            const int* __restrict__ col_indices, Sorted sorted) {
+    __shared__ int lengths[kBins];
+    __shared__ int highest;
+    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
+        lengths[bin] = 0;
+    if (threadIdx.x == 0)
+        highest = -1;
+    __syncthreads();
+    long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
+    int mine = -1, bin = kBins - 1, rank = 0;
+    if (row < rows) {
+        int first = row_offsets[row], last = row_offsets[row + 1], nnz = row_offsets[rows];
+        if (last - first <= kLongest + kFarthest) {
+            int far = 0;
+            auto count = [&](int column, Element) {
+                mine = max(mine, column);
+                far += column >= kHeight;
+            };
+            for_each_entry<false>(first, last, nnz, col_indices, nullptr, count);
+            bin = bin_of(last - first - far, far);
+        }
+        if (bin < kBins - 1) {
+            rank = atomicAdd(&lengths[bin], 1);
+        } else {
+            // Both numbers by one operation: so long rows stand in the order of their first runs.
+            unsigned long long before =
+                atomicAdd(&sorted.totals->longs_and_runs, (1ull << 32) + ((last - first - 1) / kRun + 1));
+            sorted.longs[before >> 32] = make_int2((int)row, (int)before);
+        }
+    }
+    mine = __reduce_max_sync(kFullMask, mine);
+    if (threadIdx.x % 32 == 0)
+        atomicMax(&highest, mine);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        atomicMax(&sorted.totals->columns, highest + 1);
+    for (int i = threadIdx.x; i < kBins; i += kSmall)
+        if (lengths[i] > 0)
+            lengths[i] = atomicAdd(&sorted.lengths[i], lengths[i]);
+    __syncthreads();
+    if (row < rows)
+        sorted.ranks[row] = make_int2(bin, lengths[bin] + rank);
+}
+
+// The sums of all threads before a thread, and of all threads in `total`.
+constexpr int kPlanners = 1024;
+__device__ int2 sum_before(int2 mine, int2* total) {
+    __shared__ int2 warp_sums[kPlanners / 32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int2 end = mine;
+    for (int distance = 1; distance < 32; distance *= 2) {
+        int x = __shfl_up_sync(kFullMask, end.x, distance), y = __shfl_up_sync(kFullMask, end.y, distance);
+        if (lane >= distance)
+            end.x += x, end.y += y;
+    }
+    __syncthreads();
+    if (lane == 31)
+        warp_sums[warp] = end;
+    __syncthreads();
+    int2 before = make_int2(end.x - mine.x, end.y - mine.y);
+    *total = make_int2(0, 0);
+    for (int i = 0; i < kPlanners / 32; ++i) {
+        int2 sum = warp_sums[i];
+        if (i < warp)
+            before.x += sum.x, before.y += sum.y;
+        total->x += sum.x, total->y += sum.y;
+    }
+    return before;
+}
+
+// Where each bin starts, and how long each group is and where it starts, by one block.
+__global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(Sorted sorted) {
+    __shared__ int2 used[kBins]; // bins that are: first position, bin
+    int share = (kBins + kPlanners - 1) / kPlanners;
+    int first = min((int)threadIdx.x * share, kBins), last = min(first + share, kBins);
+    auto keys_of = [&](int i) { return i > 0 ? sorted.lengths[kBins - 1 - i] : 0; };
+    int2 sum = make_int2(0, 0), total;
+    for (int i = first; i < last; ++i)
+        sum.x += keys_of(i), sum.y += keys_of(i) > 0;
+    int2 at = sum_before(sum, &total);
+    for (int i = first; i < last; ++i) {
+        sorted.starts[i] = at.x;
+        if (keys_of(i) > 0) {
+            used[at.y] = make_int2(at.x, kBins - 1 - i);
+            at.x += keys_of(i);
+            ++at.y;
+        }
+    }
+    __syncthreads();
+    int positions = total.x, bins = total.y;
+    int groups = (positions + kRows - 1) / kRows;
+    share = (groups + kPlanners - 1) / kPlanners;
+    first = min((int)threadIdx.x * share, groups), last = min(first + share, groups);
+    int low = 0; // the bin that the first group begins in
+    for (int high = bins - 1; low < high;) {
+        int middle = (low + high + 1) / 2;
+        if (used[middle].x <= first * kRows)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    // Entries in the slab, and beyond it, of the longest rows of group `i`. The group begins in bin `bin`.
+    auto size_of = [&](int i, int& bin) {
+        int2 size = make_int2(0, 0);
+        while (bin < bins && used[bin].x < (i + 1) * kRows) {
+            size.x = max(size.x, longest_of(used[bin].y));
+            size.y = max(size.y, used[bin].y / kLengths);
+            ++bin;
+        }
+        if ((bin < bins ? used[bin].x : positions) > (i + 1) * kRows)
+            --bin;
+        return size;
+    };
+    sum = make_int2(0, 0);
+    for (int i = first, bin = low; i < last; ++i) {
+        int2 size = size_of(i, bin);
+        sum.x += pairs_of(size.x), sum.y += size.y;
+    }
+    at = sum_before(sum, &total);
+    for (int i = first, bin = low; i < last; ++i) {
+        int2 size = size_of(i, bin);
+        sorted.groups[i] = make_int4(at.x, size.x, at.y, size.y);
+        at.x += pairs_of(size.x), at.y += size.y;
+    }
+    if (threadIdx.x == 0) {
+        sorted.totals->positions = positions;
+        sorted.totals->groups = groups;
+        sorted.totals->pairs = total.x;
+        sorted.totals->fars = total.y;
+    }
+}
+
+// A run of a long row: number of the row, first entry, the one behind the last.
+__device__ int3 run_of(int run, const int* __restrict__ row_offsets, const Sorted& sorted) {
+    int low = 0;
+    for (int high = (int)(sorted.totals->longs_and_runs >> 32) - 1; low < high;) {
+        int middle = (low + high + 1) / 2;
+        if (sorted.longs[middle].y <= run)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    int2 its = sorted.longs[low];
+    int first = row_offsets[its.x] + (run - its.y) * kRun, last = row_offsets[its.x + 1];
+    return make_int3(low, first, last - first > kRun ? first + kRun : last);
+}
+
+// Gives each row its place, and looks for the last column among the entries of long rows, a warp for a run.
+__global__ void __launch_bounds__(kSmall)
+    place_kernel_optimized(int rows, const int* __restrict__ row_offsets, const int* __restrict__ col_indices,
+                           Sorted sorted) {
+    long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
+    if (row < rows) {
+        int2 rank = sorted.ranks[row];
+        if (rank.x < kBins - 1)
+            sorted.order[sorted.starts[start_of(rank.x)] + rank.y] = (int)row;
+    }
+    int position = sorted.totals->positions + (int)threadIdx.x;
+    if (blockIdx.x == 0 && position < sorted.totals->groups * kRows) // members that the last group lacks
+        sorted.order[position] = -1;
+    int lane = threadIdx.x % 32, runs = (int)sorted.totals->longs_and_runs;
+    for (int i = (int)(blockIdx.x * (kSmall / 32) + threadIdx.x / 32); i < runs;
+         i += (int)(gridDim.x * (kSmall / 32))) {
+        int3 run = run_of(i, row_offsets, sorted);
+        int mine = -1;
+#pragma unroll 8
+        for (int p = lane; p < run.z - run.y; p += 32)
+            mine = max(mine, col_indices[run.y + p]);
+        mine = __reduce_max_sync(kFullMask, mine);
+        if (lane == 0)
+            atomicMax(&sorted.totals->columns, mine + 1);
+    }
+}
 
 // Writes an entry of row `row` of the slab; row 0 are zeros.
 __device__ void put(const Sorted& sorted, size_t place, int row, Element value) {
     sorted.packed[place] = (unsigned)row | (unsigned)__bfloat16_as_ushort(value) << 16;
 }
 
-// Where starts has a bin: the bins of a chunk from the longest rows down.
-__device__ int start_of(int chunk, int bin) {
-    return chunk * kBins + kBins - 1 - bin;
+// Writes two entries, one behind the other.
+__device__ void put_two(const Sorted& sorted, size_t pair, int row, Element value, int second_row,
+                        Element second) {
+    ((uint2*)sorted.packed)[pair] =
+        make_uint2((unsigned)row | (unsigned)__bfloat16_as_ushort(value) << 16,
+                   (unsigned)second_row | (unsigned)__bfloat16_as_ushort(second) << 16);
 }
 
-constexpr int kAtOnce = 4;              // entries that a thread looks at together
-constexpr int kTile = kAtOnce * kSmall; // entries that a block looks at together
+__device__ void put_far(const Sorted& sorted, size_t place, int column, Element value) {
+    sorted.far_columns[place] = (unsigned short)column;
+    sorted.far_values[place] = value;
+}
 
-// The row that entry `p` is in, searched for by a warp in ranges of 32 parts.
-__device__ int owner_of(const int* offsets, int high, int p) {
-    int low = 0;
-    while (low < high) {
-        int step = (high - low + 31) / 32, probe = low + step * (int)(threadIdx.x % 32 + 1);
-        bool before = probe <= high && offsets[probe] <= p;
-        low += step * __popc(__ballot_sync(kFullMask, before));
-        high = min(high, low + step - 1);
+// Brings the entries of a run, by a warp. Its lanes get as many each, in the slab and beyond it.
+__device__ void gather_run(int i, const Element* __restrict__ values, const int* __restrict__ col_indices,
+                           const int* __restrict__ row_offsets, const Sorted& sorted) {
+    int lane = threadIdx.x % 32, count = 0, far = 0;
+    int3 run = run_of(i, row_offsets, sorted);
+    int first_pair = sorted.totals->pairs + i * kRunPairs, first_far = sorted.totals->fars + i * kRunFars;
+    auto place_of = [&](int n) { return 2 * ((size_t)(first_pair + n / 64) * kRows + n % 32) + n / 32 % 2; };
+    for (int from = lane; from - lane < run.z - run.y; from += kAtOnce * 32) {
+        int column[kAtOnce];
+        Element value[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+            bool exists = from + j * 32 < run.z - run.y;
+            column[j] = exists ? col_indices[run.y + from + j * 32] : -1;
+            value[j] = exists ? values[run.y + from + j * 32] : Element(0.0f);
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+            bool beyond = column[j] >= kHeight;
+            unsigned before = (1u << lane) - 1, near = __ballot_sync(kFullMask, column[j] >= 0 && !beyond),
+                     fars = __ballot_sync(kFullMask, beyond);
+            if (beyond)
+                put_far(sorted, (size_t)first_far * kRows + far + __popc(fars & before), column[j], value[j]);
+            else if (column[j] >= 0)
+                put(sorted, place_of(count + __popc(near & before)), 1 + column[j], value[j]);
+            count += __popc(near);
+            far += __popc(fars);
+        }
     }
-    return low;
+    int length = (count + 31) / 32, far_length = (far + 31) / 32;
+    for (int n = count + lane; n < pairs_of(length) * 64; n += 32)
+        put(sorted, place_of(n), 0, Element(0.0f));
+    if (far + lane < far_length * 32)
+        put_far(sorted, (size_t)first_far * kRows + far + lane, kNone, Element(0.0f));
+    if (lane == 0) {
+        sorted.runs[i] = make_int4(first_pair, length, first_far, far_length);
+        sorted.run_longs[i] = run.x;
+    }
 }
 
-// Calls visit(entry, row, column) for each entry, and for lanes without one with row -1.
-template <class Visit>
-__device__ void for_each_entry(int owners, const int* __restrict__ offsets, const int* __restrict__ others,
-                               Visit visit) {
-    __shared__ int ends[2];
-    long long nnz = offsets[owners];
-    for (long long tile = blockIdx.x * (long long)kTile; tile < nnz; tile += gridDim.x * (long long)kTile) {
-        int other[kAtOnce], owner[kAtOnce];
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-            long long p = tile + i * kSmall + threadIdx.x;
-            other[i] = p < nnz ? others[p] : 0;
-        }
-        __syncthreads();
-        if (threadIdx.x < 64) {
-            long long last = tile + kTile < nnz ? tile + kTile - 1 : nnz - 1;
-            int end = owner_of(offsets, owners - 1, (int)(threadIdx.x < 32 ? tile : last));
-            if (threadIdx.x % 32 == 0)
-                ends[threadIdx.x / 32] = end;
-        }
-        __syncthreads();
-        // The searches of a thread go on in step: the last owner whose first entry is not behind p.
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-            owner[i] = ends[0];
-        int reach = 1;
-        while (reach <= ends[1] - ends[0])
-            reach *= 2;
-        for (reach /= 2; reach > 0; reach /= 2)
-#pragma unroll
-            for (int i = 0; i < kAtOnce; ++i) {
-                int probe = owner[i] + reach;
-                if (probe <= ends[1] && offsets[probe] <= tile + i * kSmall + (int)threadIdx.x)
-                    owner[i] = probe;
+// Brings the entries of each run and group, a warp for a group and a lane for a row. What a row lacks of its group's length
+// becomes products with the zeros of the slab's row 0.
+__global__ void __launch_bounds__(kSmall)
+    gather_kernel_optimized(int rows, const Element* __restrict__ values, const int* __restrict__ col_indices,
+                            const int* __restrict__ row_offsets, Sorted sorted) {
+    int lane = threadIdx.x % 32, nnz = row_offsets[rows];
+    int groups = sorted.totals->groups, runs = (int)sorted.totals->longs_and_runs;
+    int first_warp = (int)(blockIdx.x * (kSmall / 32) + threadIdx.x / 32),
+        warps = (int)(gridDim.x * (kSmall / 32));
+    for (int i = first_warp; i < runs; i += warps)
+        gather_run(i, values, col_indices, row_offsets, sorted);
+    for (int i = first_warp; i < groups; i += warps) {
+        int4 group = sorted.groups[i];
+        int row = sorted.order[(size_t)i * kRows + lane];
+        int first = row >= 0 ? row_offsets[row] : 0, last = row >= 0 ? row_offsets[row + 1] : 0;
+        size_t pair = (size_t)group.x * kRows + lane, far_slot = (size_t)group.z * kRows + lane;
+        int count = 0, far = 0, held_row = 0;
+        Element held(0.0f);
+        auto put_pair = [&](int second_row, Element second) {
+            put_two(sorted, pair, held_row, held, second_row, second);
+            pair += kRows;
+            held_row = 0;
+            held = Element(0.0f);
+        };
+        auto put_next_far = [&](int column, Element value) {
+            put_far(sorted, far_slot, column, value);
+            far_slot += kRows;
+            ++far;
+        };
+        auto take = [&](int column, Element value) {
+            if (column >= kHeight) {
+                put_next_far(column, value);
+            } else if (count++ % 2 != 0) {
+                put_pair(1 + column, value);
+            } else {
+                held_row = 1 + column;
+                held = value;
             }
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-            long long p = tile + i * kSmall + threadIdx.x;
-            visit(p, p < nnz ? owner[i] : -1, other[i]);
-        }
+        };
+        for_each_entry<true>(first, last, nnz, col_indices, values, take);
+        for (int pairs = count / 2; pairs < pairs_of(group.y); ++pairs)
+            put_pair(0, Element(0.0f));
+        while (far < group.w)
+            put_next_far(kNone, Element(0.0f));
     }
 }
 
-// Takes a number for each lane that asks, of those of its row that are left, by one atomic operation for the lanes of a
-// row, which are neighbours. Lanes of no row have row -1. All lanes of the warp take part.
-__device__ int take_number(int* left, int row, bool asks) {
-    int lane = threadIdx.x % 32, before = __shfl_up_sync(kFullMask, row, 1);
-    unsigned heads = __ballot_sync(kFullMask, lane == 0 || before != row),
-             asking = __ballot_sync(kFullMask, asks);
-    int head = 31 - __clz(heads & (kFullMask >> (31 - lane)));
-    unsigned later = lane < 31 ? heads >> (lane + 1) : 0;
-    int next_head = later != 0 ? lane + __ffs(later) : 32;
-    unsigned row_lanes = (next_head < 32 ? (1u << next_head) - 1 : kFullMask) & ~((1u << head) - 1);
-    int number = 0;
-    if (lane == head && row >= 0 && (asking & row_lanes) != 0)
-        number = atomicSub(&left[row], __popc(asking & row_lanes));
-    number = __shfl_sync(kFullMask, number, head);
-    return number - 1 - __popc(asking & row_lanes & ((1u << lane) - 1));
+template <class T> __device__ T stream(const T* at) {
+    return __ldg(at);
 }
 
-// Counts the entries of each key, and finds the last column that has any.
-__global__ void __launch_bounds__(kSmall)
-    count_kernel_optimized(int rows, const int* __restrict__ row_offsets, const int* __restrict__ col_indices,
-                           Sorted sorted) {
-    __shared__ int highest;
-    if (threadIdx.x == 0)
-        highest = -1;
-    __syncthreads();
-    int mine = -1;
-    auto count = [&](long long, int row, int column) {
-        mine = max(mine, row >= 0 ? column : -1);
-        if (row >= 0 && column >= kHeight)
-            atomicAdd(&sorted.far_counts[row], 1);
-    };
-    for_each_entry(rows, row_offsets, col_indices, count);
-    mine = __reduce_max_sync(kFullMask, mine);
-    if (threadIdx.x % 32 == 0)
-        atomicMax(&highest, mine);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        atomicMax(&sorted.totals->highest, highest);
+// 16 bytes of shared memory. An address of 32 bits costs one instruction of each row, a pointer three.
+__device__ uint4 shared_at(unsigned address) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address));
+    return v;
 }
 
-__device__ int far_count_of([[maybe_unused]] const Sorted& sorted, [[maybe_unused]] long long row) {
-    return sorted.far_counts[row];
-}
-
-// How many keys each bin has. A block has keys of one chunk, blockIdx.y.
-__global__ void __launch_bounds__(kSmall)
-    survey_kernel_optimized(int rows, const int* __restrict__ row_offsets, Sorted sorted) {
-    __shared__ int lengths[kBins];
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        lengths[bin] = 0;
-    __syncthreads();
-    long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
-    if (row < rows) {
-        int far = far_count_of(sorted, row);
-        int count = row_offsets[row + 1] - row_offsets[row] - far;
-        sorted.counts[row] = count;
-        int bin = bin_of(count, far);
-        atomicAdd(&lengths[bin], 1);
-        if (bin == kBins - 1) {
-            atomicAdd(&sorted.totals->long_pairs, pairs_of(count));
-            atomicAdd(&sorted.totals->long_fars, far);
-        }
-    }
-    __syncthreads();
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        if (lengths[bin] > 0)
-            atomicAdd(&sorted.lengths[blockIdx.y * kBins + bin], lengths[bin]);
-}
-
-// Where each bin starts: sums over all bins before it, by one block.
-constexpr int kPlanners = 1024;
-__global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(int chunks, Sorted sorted) {
-    __shared__ int4 warp_sums[kPlanners / 32];
-    int bins = chunks * kBins, share = (bins + kPlanners - 1) / kPlanners;
-    int first = min(threadIdx.x * share, bins), last = min(first + share, bins);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    auto add_size_of = [&](int4& sum, int i) {
-        int bin = kBins - 1 - i % kBins, keys = sorted.lengths[i / kBins * kBins + bin];
-        if (bin == kBins - 1) {
-            sum.z += keys;
-        } else {
-            int groups = (keys + kRows - 1) / kRows;
-            sum.x += groups;
-            sum.y += groups * (bin / kFars);
-            sum.w += groups * (bin % kFars);
-        }
-    };
-    int4 sum = make_int4(0, 0, 0, 0);
-    for (int i = first; i < last; ++i)
-        add_size_of(sum, i);
-    int4 end = sum;
-    for (int distance = 1; distance < 32; distance *= 2) {
-        int x = __shfl_up_sync(kFullMask, end.x, distance), y = __shfl_up_sync(kFullMask, end.y, distance),
-            z = __shfl_up_sync(kFullMask, end.z, distance), w = __shfl_up_sync(kFullMask, end.w, distance);
-        if (lane >= distance)
-            end.x += x, end.y += y, end.z += z, end.w += w;
-    }
-    if (lane == 31)
-        warp_sums[warp] = end;
-    __syncthreads();
-    int4 at = make_int4(end.x - sum.x, end.y - sum.y, end.z - sum.z, end.w - sum.w);
-    for (int i = 0; i < warp; ++i)
-        at.x += warp_sums[i].x, at.y += warp_sums[i].y, at.z += warp_sums[i].z, at.w += warp_sums[i].w;
-    for (int i = first; i < last; ++i) {
-        sorted.starts[i] = at;
-        add_size_of(at, i);
-    }
-    if (first < bins && last == bins) {
-        sorted.starts[bins] = at;
-        sorted.totals->groups = at.x;
-        sorted.totals->pairs = at.y;
-        sorted.totals->longs = at.z;
-        sorted.totals->fars = at.w;
-    }
-}
-
-// Gives each key its place, and fills places that no entry will take with products of zeros.
-__global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorted sorted) {
-    __shared__ int members[kBins], bases[kBins];
-    int chunk = blockIdx.y;
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        members[bin] = 0;
-    __syncthreads();
-    long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
-    size_t key = (size_t)chunk * rows + row;
-    int count = row < rows ? sorted.counts[key] : 0, far = row < rows ? far_count_of(sorted, row) : 0;
-    int bin = bin_of(count, far), rank = row < rows ? atomicAdd(&members[bin], 1) : 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < kBins; i += kSmall)
-        bases[i] = members[i] > 0 ? atomicAdd(&sorted.taken[chunk * kBins + i], members[i]) : 0;
-    __syncthreads();
-    if (row < rows) {
-        int4 start = sorted.starts[start_of(chunk, bin)];
-        int position = bases[bin] + rank;
-        int slot, far_slot;
-        if (bin == kBins - 1) {
-            int pairs = pairs_of(count);
-            slot = sorted.totals->pairs * kRows + atomicAdd(&sorted.totals->used_pairs, pairs);
-            far_slot = sorted.totals->fars * kRows + atomicAdd(&sorted.totals->used_fars, far);
-            sorted.longs[2 * (start.z + position)] = make_int4((int)row, slot, pairs, far_slot);
-            sorted.longs[2 * (start.z + position) + 1] = make_int4(far, 0, 0, 0);
-            if (count % 2 != 0)
-                put(sorted, 2 * ((size_t)slot + count / 2) + 1, 0, Element(0.0f));
-            slot = ~slot;
-        } else {
-            int group = start.x + position / kRows, member = position % kRows;
-            int pair = start.y + position / kRows * (bin / kFars), step = start.w + position / kRows * far;
-            slot = pair * kRows + member;
-            far_slot = step * kRows + member;
-            sorted.order[group * kRows + member] = (int)row;
-            if (member == 0)
-                sorted.groups[group] = make_int4(pair, bin / kFars, step, far);
-            if (count % 2 != 0)
-                put(sorted, 2 * ((size_t)slot + count / 2 * kRows) + 1, 0, Element(0.0f));
-        }
-        sorted.slots[key] = slot;
-        sorted.far_slots[row] = far_slot;
-    }
-    if (blockIdx.x == 0 && chunk == 0) // what a lane asks for behind the last group
-        for (int i = threadIdx.x; i < 2 * kSlack; i += kSmall)
-            put(sorted, 2 * ((size_t)sorted.totals->pairs * kRows + sorted.totals->long_pairs) + i, 0,
-                Element(0.0f));
-    for (int i = blockIdx.x; i < kBins - 1; i += gridDim.x) {
-        int keys = sorted.lengths[chunk * kBins + i];
-        if (keys % kRows == 0)
-            continue;
-        int4 start = sorted.starts[start_of(chunk, i)];
-        int pairs = i / kFars, steps = i % kFars, group = keys / kRows, first = keys % kRows;
-        size_t pair = start.y + group * pairs, step = start.w + group * steps;
-        for (int k = threadIdx.x; k < 2 * pairs * kRows; k += kSmall)
-            if (k / 2 % kRows >= first)
-                put(sorted, 2 * pair * kRows + k, 0, Element(0.0f));
-        for (int k = threadIdx.x; k < steps * kRows; k += kSmall)
-            if (k % kRows >= first)
-                sorted.fars[step * kRows + k] = make_int2(-1, 0);
-        if (threadIdx.x >= first && threadIdx.x < kRows)
-            sorted.order[(start.x + group) * kRows + threadIdx.x] = -1;
-    }
-}
-
-// Takes each entry to its place.
-__global__ void __launch_bounds__(kSmall)
-    scatter_kernel_optimized(int rows, const Element* __restrict__ values,
-                             const int* __restrict__ col_indices, const int* __restrict__ row_offsets,
-                             Sorted sorted) {
-    auto scatter = [&](long long p, int row, int column) {
-        bool is_far = row >= 0 && column >= kHeight;
-        int number = take_number(sorted.counts, row, row >= 0 && !is_far);
-        if (row < 0)
-            return;
-        if (column >= kHeight) {
-            int number = atomicSub(&sorted.far_counts[row], 1) - 1;
-            size_t step = __ldg(&sorted.slots[row]) < 0 ? number : number * kRows;
-            sorted.fars[__ldg(&sorted.far_slots[row]) + step] =
-                make_int2(column, __float_as_int((float)values[p]));
-            return;
-        }
-        size_t key = row;
-        int row_of_slab = 1 + column;
-        int slot = __ldg(&sorted.slots[key]);
-        size_t pair = slot < 0 ? ~slot + number / 2 : slot + number / 2 * kRows;
-        put(sorted, 2 * pair + number % 2, row_of_slab, values[p]);
-    };
-    for_each_entry(rows, row_offsets, col_indices, scatter);
-}
-
-// Sums of the columns that a lane makes.
+// Sums of eight neighbouring columns.
 struct Sums {
     float at[kColumns];
     __device__ void clear() {
@@ -369,7 +449,6 @@ struct Sums {
         for (int i = 0; i < kColumns; ++i)
             at[i] = 0.0f;
     }
-    // Adds `value` times a lane's columns of a row of X.
     __device__ void add(float value, uint4 x) {
         unsigned words[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
@@ -386,42 +465,52 @@ struct Sums {
             rounded[i] = __floats2bfloat162_rn(at[2 * i], at[2 * i + 1]);
         __stcs((uint4*)y, *(const uint4*)rounded);
     }
+    // Adds to sums in fp32.
+    __device__ void add_to(float* sums) const {
+#pragma unroll
+        for (int i = 0; i < kColumns; i += 4) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+            atomicAdd((float4*)(sums + i), make_float4(at[i], at[i + 1], at[i + 2], at[i + 3]));
+#else
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                atomicAdd(sums + i + j, at[i + j]);
+#endif
+        }
+    }
 };
 
-template <class T> __device__ T stream(const T* at) {
-    return __ldg(at);
+// Adds an entry to the sums of a lane's row. Sum j has part j ^ lane % 8 of the slab: so the eight lanes that shared
+// memory serves at a time meet in no bank, whatever their rows. `address` is that of part lane % 8.
+__device__ void add_near(Sums* sums, float value, unsigned address) {
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j)
+        sums[j].add(value, shared_at(address ^ (j * 16)));
 }
 
-// A lane's columns of a slab: 16 bytes of one half of it, and 16 of the other. Lanes of neighbouring rows begin with
-// different halves, so that eight lanes, which shared memory serves at a time, meet in no bank.
-struct Lane {
-    unsigned first, second; // in row 0 of the slab: addresses in shared memory
-    __device__ void add(Sums* sums, float value, unsigned row) const {
-        sums[0].add(value, at(first + row * (kChunk * 16)));
-        sums[1].add(value, at(second + row * (kChunk * 16)));
-    }
-    // An address of 32 bits costs one instruction of each row, a pointer three.
-    static __device__ uint4 at(unsigned address) {
-        uint4 v;
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "r"(address));
-        return v;
-    }
-};
-
-// Two entries beyond the slab.
-struct Far {
-    float values[2];
-    uint4 x[2][2]; // of the two entries, in the halves of the slab
-    __device__ void add_to(Sums* sums) const {
+// From lanes that have a row each to lanes that have part lane % 8 of eight rows each, sum j that of row
+// lane / 8 * 8 + j.
+__device__ void turn(Sums* sums) {
 #pragma unroll
-        for (int j = 0; j < 2; ++j)
+    for (int j = 1; j < kChunk; ++j)
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
-                sums[half].add(values[j], x[j][half]);
+        for (int c = 0; c < kColumns; ++c)
+            sums[j].at[c] = __shfl_xor_sync(kFullMask, sums[j].at[c], j);
+    // Now sum j is that of the row of the lane with whose number j differs.
+#pragma unroll
+    for (int bit = 1; bit < kChunk; bit *= 2) {
+        bool swaps = (threadIdx.x & bit) != 0;
+#pragma unroll
+        for (int j = 0; j < kChunk; ++j)
+            if ((j & bit) == 0)
+#pragma unroll
+                for (int c = 0; c < kColumns; ++c) {
+                    float here = sums[j].at[c], there = sums[j ^ bit].at[c];
+                    sums[j].at[c] = swaps ? there : here;
+                    sums[j ^ bit].at[c] = swaps ? here : there;
+                }
     }
-};
+}
 
 // The next pairs of entries of a row.
 struct Batch {
@@ -432,39 +521,63 @@ struct Batch {
         for (int i = 0; i < kBatch; ++i)
             entries[i] = stream(at + i * kRows);
     }
-    __device__ void add_pair(Sums* sums, int i, const Lane& lane) const {
-        lane.add(sums, __uint_as_float(entries[i].x & 0xffff0000u), entries[i].x & 0xffff);
-        lane.add(sums, __uint_as_float(entries[i].y & 0xffff0000u), entries[i].y & 0xffff);
+    // Adds entry `i`, which is known when this is compiled.
+    __device__ void add(Sums* sums, int i, unsigned slab) const {
+        unsigned entry = i % 2 == 0 ? entries[i / 2].x : entries[i / 2].y;
+        add_near(sums, __uint_as_float(entry & 0xffff0000u), slab + (entry & 0xffff) * (kChunk * 16));
     }
-    __device__ void add_all(Sums* sums, const Lane& lane) const {
+    __device__ void add_all(Sums* sums, unsigned slab) const {
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i)
-            add_pair(sums, i, lane);
+        for (int i = 0; i < 2 * kBatch; ++i)
+            add(sums, i, slab);
     }
-    // Adds the first `many` pairs.
-    __device__ void add_to(Sums* sums, int many, const Lane& lane) const {
+    // Adds the first `many` entries.
+    __device__ void add_to(Sums* sums, int many, unsigned slab) {
+#pragma unroll 1
+        for (; many > 0; --many) {
+            add(sums, 0, slab);
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i)
-            if (i < many)
-                add_pair(sums, i, lane);
+            for (int i = 0; i < kBatch; ++i) {
+                entries[i].x = entries[i].y;
+                if (i + 1 < kBatch)
+                    entries[i].y = entries[i + 1].x;
+            }
+        }
     }
 };
 
+// One entry beyond the slab of each of eight rows.
+struct Fars {
+    uint4 values, columns;
+    __device__ void load(const Sorted& sorted, size_t slot) {
+        values = stream((const uint4*)(sorted.far_values + slot));
+        columns = stream((const uint4*)(sorted.far_columns + slot));
+    }
+    static __device__ unsigned two(uint4 v, int j) { return j < 2 ? v.x : j < 4 ? v.y : j < 6 ? v.z : v.w; }
+    __device__ float value(int j) const {
+        unsigned both = two(values, j);
+        return __uint_as_float(j % 2 == 0 ? both << 16 : both & 0xffff0000u);
+    }
+    __device__ unsigned column(int j) const {
+        unsigned both = two(columns, j);
+        return j % 2 == 0 ? both & 0xffff : both >> 16;
+    }
+};
+
+// Multiplies groups, or runs of long rows. In one kernel for both, the compiler makes worse code for groups.
+template <bool kRuns>
 __global__ void __launch_bounds__(kLarge, 1)
-    multiply_kernel_optimized(int K, int columns, int parts, int units, Sorted sorted,
-                              const Element* __restrict__ X, Element* __restrict__ Y) {
-    extern __shared__ int4 slab_rows[];
-    __shared__ float long_sums[kWidth];
+    multiply_kernel_optimized(int K, int columns, int many, int parts, int units, int shared_out,
+                              Sorted sorted, const Element* __restrict__ X, Element* __restrict__ Y) {
+    extern __shared__ __align__(kChunk * 16) int4 slab_rows[];
     __shared__ int next_unit, next_run;
-    int lane = threadIdx.x % 32, member = lane / kQuad;
-    int places[2] = {lane % kQuad + member % 2 * kQuad, lane % kQuad + (member + 1) % 2 * kQuad};
-    Lane mine = {(unsigned)__cvta_generic_to_shared(slab_rows + places[0]),
-                 (unsigned)__cvta_generic_to_shared(slab_rows + places[1])};
+    int lane = threadIdx.x % 32, place = lane % kChunk;
+    unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows + place);
     int slabs = (K - 1) / kWidth + 1;
     while (true) {
         __syncthreads();
         if (threadIdx.x == 0) {
-            next_unit = atomicAdd(&sorted.totals->next_unit, 1);
+            next_unit = atomicAdd(&sorted.totals->next_units[kRuns], 1);
             next_run = 0;
         }
         __syncthreads();
@@ -488,157 +601,148 @@ __global__ void __launch_bounds__(kLarge, 1)
         __pipeline_wait_prior(0);
         __syncthreads();
 
-        long long k[2] = {first_column + places[0] * kColumns, first_column + places[1] * kColumns};
-        bool inside[2] = {k[0] < K, k[1] < K};
-        auto finish = [&](int row, const Sums* sum) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                if (inside[half] && row >= 0)
-                    sum[half].store(Y + (size_t)row * K + k[half]);
+        // The groups of a part: each parts-th, but for each shared_out-th, which others take.
+        auto index_of = [&](int i) {
+            if (part == parts)
+                return i * shared_out + shared_out - 1;
+            int index = i * parts + part;
+            return shared_out == 0 ? index : index + index / (shared_out - 1);
         };
-        // Adds an entry whose row of X is not in the slab.
-        [[maybe_unused]] auto add_far = [&](Sums* sum, int2 entry) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                if (entry.x >= 0 && inside[half])
-                    sum[half].add(__int_as_float(entry.y),
-                                  __ldg((const uint4*)(X + (size_t)entry.x * K + k[half])));
-        };
-
-        // Asks for what two of the entries that the lanes of a row hold, `i` and the next, are multiplied by.
-        auto ask_far = [&](Far& pair, int2 asked, int i) {
-#pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                int column = __shfl_sync(kFullMask, asked.x, i + j, kQuad);
-                pair.values[j] = __int_as_float(__shfl_sync(kFullMask, asked.y, i + j, kQuad));
-#pragma unroll
-                for (int half = 0; half < 2; ++half)
-                    pair.x[j][half] = column >= 0 && inside[half]
-                                          ? __ldg((const uint4*)(X + (size_t)column * K + k[half]))
-                                          : make_uint4(0, 0, 0, 0);
-            }
-        };
-
-        int4 start = sorted.starts[0], stop = sorted.starts[kBins];
-        // Long rows: the whole block shares one.
-        for (int i = start.z + part; i < stop.z; i += parts) {
-            int4 row = sorted.longs[2 * i];
-            Sums sum[2];
-            sum[0].clear();
-            sum[1].clear();
-            for (int pair = threadIdx.x / kQuad; pair < row.z; pair += kLarge / kQuad) {
-                uint2 entries = stream((const uint2*)sorted.packed + row.y + pair);
-                mine.add(sum, __uint_as_float(entries.x & 0xffff0000u), entries.x & 0xffff);
-                mine.add(sum, __uint_as_float(entries.y & 0xffff0000u), entries.y & 0xffff);
-            }
-            int fars = sorted.longs[2 * i + 1].x;
-            for (int far = threadIdx.x / kQuad; far < fars; far += kLarge / kQuad)
-                add_far(sum, sorted.fars[row.w + far]);
-            if (threadIdx.x < kWidth)
-                long_sums[threadIdx.x] = 0.0f;
-            __syncthreads();
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-#pragma unroll
-                for (int c = 0; c < kColumns; ++c) {
-                    // Every second row has the same half.
-                    for (int distance = 2 * kQuad; distance < 32; distance *= 2)
-                        sum[half].at[c] += __shfl_xor_sync(kFullMask, sum[half].at[c], distance);
-                    if (lane < 2 * kQuad)
-                        atomicAdd(&long_sums[places[half] * kColumns + c], sum[half].at[c]);
-                }
-            __syncthreads();
-            if (threadIdx.x < kQuad) {
-#pragma unroll
-                for (int half = 0; half < 2; ++half)
-#pragma unroll
-                    for (int c = 0; c < kColumns; ++c)
-                        sum[half].at[c] = long_sums[places[half] * kColumns + c];
-                finish(row.x, sum);
-            }
-            __syncthreads();
-        }
-
-        // Runs of groups, which lie one behind the other. Lanes hold the lengths and rows of a run, one run ahead.
-        int runs = (stop.x - start.x + kRun - 1) / kRun;
-        int next = 0, next_rows = 0;
-        int4 next_groups = make_int4(0, 0, 0, 0);
+        long long k = first_column + place * kColumns;
+        bool inside = k < K;
+        const Element* x = X + k;
+        Element* y = Y + k;
+        // Lanes hold the length and the rows of the next group; of a run, which is one row's, that row's number.
+        int next = 0, next_row = 0;
+        int4 next_group = make_int4(0, 0, 0, 0);
         auto fetch = [&]() {
             if (lane == 0)
-                next = atomicAdd(&next_run, 1) * parts + part;
-            next = __shfl_sync(kFullMask, next, 0);
-            if (next < runs) {
-                int group = start.x + next * kRun;
-                next_groups = sorted.groups[min(group + lane % kRun, stop.x - 1)];
-                next_rows = sorted.order[min(group * kRows + lane % (kRun * kRows), stop.x * kRows - 1)];
-            }
+                next = atomicAdd(&next_run, 1);
+            next = index_of(__shfl_sync(kFullMask, next, 0));
+            if (next >= many)
+                return;
+            next_group = __ldg((kRuns ? sorted.runs : sorted.groups) + next);
+            next_row = kRuns ? __ldg(sorted.run_longs + next) : __ldg(sorted.order + next * kRows + lane);
         };
         fetch();
-        while (next < runs) {
-            int many = min(kRun, stop.x - start.x - next * kRun), rows = next_rows;
-            int4 groups = next_groups;
-            size_t slot = (size_t)__shfl_sync(kFullMask, groups.x, 0) * kRows + member;
-            Batch now;
-            now.load(sorted, slot);
-            // The first entries beyond the slab, one in each lane of a row, are asked for with those in it.
-            const int2* far = sorted.fars + (size_t)__shfl_sync(kFullMask, groups.z, 0) * kRows + member;
+        Batch now;
+        if (next < many)
+            now.load(sorted, (size_t)next_group.x * kRows + lane);
+        while (next < many) {
+            int4 group = next_group;
+            int row = next_row, left = group.y;
+            size_t slot = (size_t)group.x * kRows + lane;
             fetch();
-            for (int done = 0; done < many; ++done) {
-                int left = __shfl_sync(kFullMask, groups.y, done),
-                    row = __shfl_sync(kFullMask, rows, done * kRows + member);
-                int fars = __shfl_sync(kFullMask, groups.w, done);
-                int2 asked = lane % kQuad < fars ? __ldg(far + lane % kQuad * kRows) : make_int2(-1, 0);
-                Sums sum[2];
-                sum[0].clear();
-                sum[1].clear();
-                Batch next_batch;
-                while (left > kBatch) {
-                    next_batch.load(sorted, slot += kBatch * kRows);
-                    now.add_all(sum, mine);
-                    now = next_batch;
-                    left -= kBatch;
-                }
-                next_batch.load(sorted, slot += left * kRows);
-                Far pair;
-                ask_far(pair, asked, 0);
-                now.add_to(sum, left, mine);
+            Sums sum[kChunk];
+#pragma unroll
+            for (int j = 0; j < kChunk; ++j)
+                sum[j].clear();
+            Batch next_batch;
+            while (left > 2 * kBatch) {
+                next_batch.load(sorted, slot += kBatch * kRows);
+                now.add_all(sum, slab);
                 now = next_batch;
-                pair.add_to(sum);
-                for (int i = 2; i < min(fars, kQuad); i += 2) {
-                    ask_far(pair, asked, i);
-                    pair.add_to(sum);
+                left -= 2 * kBatch;
+            }
+            next_batch.load(sorted, (size_t)next_group.x * kRows + lane);
+            Fars far;
+            size_t far_slot = (size_t)group.z * kRows + lane / kChunk * kChunk;
+            if (group.w > 0)
+                far.load(sorted, far_slot);
+            now.add_to(sum, left, slab);
+            now = next_batch;
+            turn(sum);
+            for (int i = 0; i < group.w; ++i) {
+                uint4 v[kChunk];
+#pragma unroll
+                for (int j = 0; j < kChunk; ++j) {
+                    unsigned column = far.column(j);
+                    v[j] = inside && column != kNone ? __ldg((const uint4*)(x + column * (size_t)K))
+                                                     : make_uint4(0, 0, 0, 0);
                 }
-#pragma unroll 1
-                for (int i = kQuad; i < fars; ++i)
-                    add_far(sum, __ldg(far + i * kRows));
-                far += fars * kRows;
-                finish(row, sum);
+#pragma unroll
+                for (int j = 0; j < kChunk; ++j)
+                    sum[j].add(far.value(j), v[j]);
+                if (i + 1 < group.w)
+                    far.load(sorted, far_slot += kRows);
+            }
+            if constexpr (kRuns) { // its lanes share a row
+#pragma unroll
+                for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+                    for (int j = 1; j < kChunk; ++j)
+                        sum[0].at[c] += sum[j].at[c];
+                    for (int distance = kChunk; distance < 32; distance *= 2)
+                        sum[0].at[c] += __shfl_xor_sync(kFullMask, sum[0].at[c], distance);
+                }
+                if (lane < kChunk && inside)
+                    sum[0].add_to(sorted.long_sums + (size_t)row * K + k);
+            } else {
+#pragma unroll
+                for (int j = 0; j < kChunk; ++j) {
+                    int target = __shfl_sync(kFullMask, row, lane / kChunk * kChunk + j);
+                    if (inside && target >= 0)
+                        sum[j].store(y + (size_t)target * K);
+                }
             }
         }
     }
 }
 
-// Rounds sums, once.
-__global__ void __launch_bounds__(kSmall)
-    round_kernel_optimized(size_t quads, const float4* __restrict__ sums, uint2* __restrict__ Y) {
-    for (size_t i = blockIdx.x * (size_t)kSmall + threadIdx.x; i < quads; i += gridDim.x * (size_t)kSmall) {
-        float4 v = __ldcs(sums + i);
-        __nv_bfloat162 low = __floats2bfloat162_rn(v.x, v.y), high = __floats2bfloat162_rn(v.z, v.w);
-        Y[i] = make_uint2(*(unsigned*)&low, *(unsigned*)&high);
+// Stores the sums of long rows, a block for each.
+__global__ void __launch_bounds__(kSmall) store_kernel_optimized(int K, Sorted sorted, Element* Y) {
+    int row = sorted.longs[blockIdx.x].x;
+    for (int k = threadIdx.x; k < K; k += kSmall)
+        Y[row * (size_t)K + k] = Element(sorted.long_sums[blockIdx.x * (size_t)K + k]);
+}
+
+// Multiplies all groups, or all runs, by all slabs; `all` is how many cycles that takes for each slab, about.
+template <bool kRuns>
+static void multiply(int processors, int many, double all, int K, int columns, const Sorted& sorted,
+                     const Element* X, Element* Y) {
+    int slabs = (K - 1) / kWidth + 1;
+    // Parts of them, so that all processors have about as much to do: cycles of a part, times rounds. A slab costs about
+    // 20000 cycles. The pipe of shared memory takes one for each entry in the slab and 1.4 for others, and some more for
+    // each group.
+    int parts = 1;
+    double best = 1e300;
+    for (int p = 1; p <= 40; ++p) {
+        double rounds = ((size_t)slabs * p + processors - 1) / processors;
+        double cycles = rounds * (20000.0 + all / p);
+        if (cycles < best) {
+            best = cycles;
+            parts = p;
+        }
     }
+    int units = parts * slabs, shared_out = 0;
+    int whole = processors / slabs, others = processors - whole * slabs;
+    if (whole > 0 && others > 0) {
+        // As many processors for each slab as there are, and what the others can do in that time: each `shared_out`-th.
+        double each = (slabs - 1) / others + 1,
+               share = (all / whole - (each - 1.0) * 20000.0) / (all * (each + 1.0 / whole));
+        if (share > 1e-4 && 20000.0 + all * (1.0 - share) / whole < best) {
+            shared_out = (int)(1.0 / share + 0.5);
+            parts = whole;
+            units = (whole + 1) * slabs;
+        }
+    }
+    int grid = units < processors ? units : processors;
+    cudaFuncSetAttribute(multiply_kernel_optimized<kRuns>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         kShared);
+    multiply_kernel_optimized<kRuns>
+        <<<grid, kLarge, kShared>>>(K, columns, many, parts, units, shared_out, sorted, X, Y);
 }
 
 // Multiplies by slabs where that is possible; returns whether it was.
 static bool by_slabs(int rows, int K, const Element* values, const int* col_indices, const int* row_offsets,
                      const Element* X, Element* Y) {
-    constexpr int chunks_at_most = 1;
-    if (K % kColumns != 0 || (((size_t)X | (size_t)Y) & 15) != 0)
+    if (K % kColumns != 0 || (((size_t)values | (size_t)col_indices | (size_t)X | (size_t)Y) & 15) != 0)
         return false;
     int device = 0, processors = 0, shared = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (shared < kShared + (int)sizeof(float) * kWidth + 64)
+    if (shared < kShared + 64)
         return false;
 
     int* ints = nullptr;
@@ -649,40 +753,37 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
         used += (count + 3) / 4 * 4;
         return at;
     };
-    size_t keys = (size_t)rows * chunks_at_most;
     Sorted sorted;
     sorted.totals = (Totals*)take(sizeof(Totals) / sizeof(int));
-    sorted.lengths = take((size_t)chunks_at_most * kBins);
-    sorted.taken = take((size_t)chunks_at_most * kBins);
-    sorted.counts = take(keys);
-    sorted.far_counts = take(rows);
+    sorted.lengths = take(kBins);
     size_t cleared = used;
-    sorted.starts = (int4*)take(((size_t)chunks_at_most * kBins + 1) * 4);
-    sorted.slots = take(keys);
-    sorted.far_slots = take(rows);
+    sorted.starts = take(kBins);
+    sorted.ranks = (int2*)take(2 * (size_t)rows);
+    sorted.longs = (int2*)take(2 * (size_t)rows);
+    size_t most_groups = ((size_t)rows - 1) / kRows + 1;
+    sorted.groups = (int4*)take(4 * most_groups);
+    sorted.order = take(kRows * most_groups);
     if (used > kArena)
         return false;
     cudaMemsetAsync(ints, 0, cleared * sizeof(int), 0);
-    int small_grid = processors * 8;
-    dim3 key_grid((rows - 1) / kSmall + 1, chunks_at_most);
-    count_kernel_optimized<<<small_grid, kSmall>>>(rows, row_offsets, col_indices, sorted);
-    survey_kernel_optimized<<<key_grid, kSmall>>>(rows, row_offsets, sorted);
-    plan_kernel_optimized<<<1, kPlanners>>>(chunks_at_most, sorted);
+    int row_grid = (rows - 1) / kSmall + 1;
+    survey_kernel_optimized<<<row_grid, kSmall>>>(rows, row_offsets, col_indices, sorted);
+    plan_kernel_optimized<<<1, kPlanners>>>(sorted);
+    place_kernel_optimized<<<row_grid, kSmall>>>(rows, row_offsets, col_indices, sorted);
     Totals totals;
     if (cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost) != cudaSuccess)
         return false;
-    int columns_used = totals.highest + 1;
-    if (columns_used > 2 * kHeight)
+    if (totals.columns > 2 * kHeight)
         return false;
 
-    size_t room = (size_t)totals.pairs * kRows + totals.long_pairs;
-    size_t far_room = (size_t)totals.fars * kRows + totals.long_fars;
+    int longs = (int)(totals.longs_and_runs >> 32), runs = (int)totals.longs_and_runs;
+    size_t room = ((size_t)totals.pairs + (size_t)runs * kRunPairs) * kRows,
+           far_room = ((size_t)totals.fars + (size_t)runs * kRunFars) * kRows;
     if (room > kMostPlaces || far_room > kMostPlaces)
         return false;
-    if ((size_t)totals.longs * kLongShare > (size_t)rows)
+    if ((size_t)longs * kLongShare > (size_t)rows)
         return false;
-    size_t needed = 4 * (room + kSlack) + 2 * far_room + (4 + kRows) * (size_t)totals.groups +
-                    8 * (size_t)totals.longs + 32;
+    size_t needed = 2 * (room + kSlack) + far_room + 5 * (size_t)runs + (size_t)longs * K + 64;
     int* more = nullptr;
     if (used + needed > kArena) {
         if (cudaMallocAsync((void**)&more, needed * sizeof(int), 0) != cudaSuccess) {
@@ -692,30 +793,24 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
         ints = more;
         used = 0;
     }
-    sorted.longs = (int4*)take(8 * (size_t)totals.longs);
-    sorted.groups = (int4*)take(4 * (size_t)totals.groups);
-    sorted.order = take(kRows * (size_t)totals.groups);
-    sorted.fars = (int2*)take(2 * far_room);
     sorted.packed = (unsigned*)take(2 * (room + kSlack));
-    place_kernel_optimized<<<key_grid, kSmall>>>(rows, sorted);
-    scatter_kernel_optimized<<<small_grid, kSmall>>>(rows, values, col_indices, row_offsets, sorted);
-    int slabs = (K - 1) / kWidth + 1;
-    // Parts of the rows, so that all processors have about as much to do: cycles of a part, times rounds. A slab costs
-    // 20000 cycles, eight pairs of entries as many as shared memory needs for twice ten reads of 128 bytes.
-    int parts = 1;
-    double best = 1e300;
-    for (int p = 1; p <= 40; ++p) {
-        double rounds = ((size_t)slabs * p + processors - 1) / processors;
-        double cycles = rounds * (20000.0 + 2.5 * room / p);
-        if (cycles < best) {
-            best = cycles;
-            parts = p;
-        }
-    }
-    int units = parts * slabs;
-    int grid = units < processors ? units : processors;
-    cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, parts, units, sorted, X, Y);
+    sorted.far_columns = (unsigned short*)take(far_room / 2 + 1);
+    sorted.far_values = (Element*)take(far_room / 2 + 1);
+    sorted.runs = (int4*)take(4 * (size_t)runs);
+    sorted.run_longs = take(runs);
+    sorted.long_sums = (float*)take((size_t)longs * K);
+    int all_groups = runs + totals.groups;
+    gather_kernel_optimized<<<all_groups / (kSmall / 32) + 1, kSmall>>>(rows, values, col_indices,
+                                                                        row_offsets, sorted);
+    if (longs > 0)
+        cudaMemsetAsync(sorted.long_sums, 0, sizeof(float) * longs * K, 0);
+    multiply<false>(processors, totals.groups,
+                    32.0 * (2.1 * totals.pairs + 1.5 * totals.fars) + 100.0 * totals.groups, K,
+                    totals.columns, sorted, X, Y);
+    if (runs > 0)
+        multiply<true>(processors, runs, 1.3 * kRun * runs, K, totals.columns, sorted, X, Y);
+    if (longs > 0)
+        store_kernel_optimized<<<longs, kSmall>>>(K, sorted, Y);
     if (more != nullptr)
         cudaFreeAsync(more, 0);
     return true;
