@@ -564,7 +564,7 @@ struct Fars {
     }
 };
 
-// Multiplies groups, or runs of long rows. In one kernel for both, the compiler makes worse code for groups.
+// Multiplies groups, or runs of long rows. In one kernel for both, spmm_csr took 3 % more in bf16.
 template <bool kRuns>
 __global__ void __launch_bounds__(kLarge, 1)
     multiply_kernel_optimized(int K, int columns, int many, int parts, int units, int shared_out,

@@ -16,8 +16,7 @@
 //      where four lanes for a row took 4.70, and step 1 takes 8.05. What binds it now: the pipe of shared
 //      memory and L1, which needs 2.65 ms for the rows of X alone; without entries beyond the slab it would
 //      take 3.3. Tried, and no faster: 576 or 640 threads; batches of one or three pairs of entries, 4.8 and
-//      4.0 ms; four entries beyond the slab at a time. Kernels that also multiply runs have worse code for
-//      groups.
+//      4.0 ms; four entries beyond the slab at a time.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -563,7 +562,7 @@ struct Fars {
     }
 };
 
-// Multiplies groups, or runs of long rows. In one kernel for both, the compiler makes worse code for groups.
+// Multiplies groups, or runs of long rows. In one kernel for both, spmm_csr took 3 % more in bf16.
 template <bool kRuns>
 __global__ void __launch_bounds__(kLarge, 1)
     multiply_kernel_optimized(int K, int columns, int many, int parts, int units, int shared_out,
