@@ -481,12 +481,12 @@ template <class T> Form transposed(const Shape& shape, const int* offsets, const
     };
 }
 
-// What is tried for CSR. In bf16 with K odd or below 8, where rows of X begin at odd elements or are shorter than 16
-// bytes, it is ALG1 alone, with results in bf16 and in fp32: with K = 3 and rows of thousands of entries one of the six
-// ways touched memory that is not there, and not ALG1 with results in bf16. More is not known (docs/vendor.md).
-template <class T> std::vector<cusparseSpMMAlg_t> csr_algorithms(const Shape& shape) {
+// What is tried for CSR. With K odd or below 8, where rows of X begin at odd elements or are shorter than a vector, it is
+// ALG1 alone: with K = 5 in fp32 ALG3 ended with an invalid address, and with K = 3 in bf16 one of the ways did, in matrices
+// of which one or two rows hold half of the entries (docs/vendor.md).
+inline std::vector<cusparseSpMMAlg_t> csr_algorithms(const Shape& shape) {
 #ifndef VENDOR_ALL_WAYS // for benchmarks/cusparse_ways.cu
-    if (sizeof(T) == 2 && (shape.K % 2 != 0 || shape.K < 8))
+    if (shape.K % 2 != 0 || shape.K < 8)
         return {CUSPARSE_SPMM_CSR_ALG1};
 #endif
     return {CUSPARSE_SPMM_CSR_ALG1, CUSPARSE_SPMM_CSR_ALG2, CUSPARSE_SPMM_CSR_ALG3};

@@ -25,7 +25,7 @@ extern "C" void spmm_csr_bf16_bind(int, int, const __nv_bfloat16* values, const 
                                    const int* row_offsets, const __nv_bfloat16* X, __nv_bfloat16* Y) {
     product.bind(shape,
                  {{"CSR", vendor::csr(shape, row_offsets, col_indices, values), vendor::kPlain,
-                   vendor::csr_algorithms<__nv_bfloat16>(shape)}},
+                   vendor::csr_algorithms(shape)}},
                  {shape.rows, row_offsets, nullptr, col_indices, values}, X, Y);
 }
 

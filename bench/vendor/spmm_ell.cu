@@ -2,7 +2,9 @@
 //
 // Call      cusparseSpMM of blocked ELL in blocks of one element, which is the layout of the task, by
 //           CUSPARSE_SPMM_BLOCKED_ELL_ALG1; or of a copy in CSR by CUSPARSE_SPMM_CSR_ALG1, ALG2 or ALG3: what is
-//           fastest, by measurements with cold caches on the arrays of the first call of a case. fp32 throughout
+//           fastest, by measurements with cold caches on the arrays of the first call of a case. fp32 throughout. With K
+//           odd or below 8 ALG1 alone is tried of CSR, after a fault of spmm_csr (docs/vendor.md); timed cases have
+//           K = 4096
 // Includes  what cuSPARSE launches
 // Without   the copy, made before each call by kernels of ours, which is more than our kernels may do. Also the handle,
 //           and for each call the descriptors, the work space and cusparseSpMM_preprocess, which looks at the pattern;
@@ -32,7 +34,7 @@ extern "C" void spmm_ell_bind(int rows, int max_nnz_per_row, int, const float* v
                    vendor::kPlain,
                    {CUSPARSE_SPMM_BLOCKED_ELL_ALG1}},
                   {"CSR", vendor::csr(shape, offsets, cols, compressed.values()), vendor::kPlain,
-                   vendor::csr_algorithms<float>(shape)}},
+                   vendor::csr_algorithms(shape)}},
                  {rows, offsets, nullptr, cols, compressed.values()}, X, Y);
 }
 

@@ -36,7 +36,7 @@ extern "C" void spmm_ell_bf16_bind(int rows, int max_nnz_per_row, int, const __n
                    vendor::kPlain,
                    {CUSPARSE_SPMM_BLOCKED_ELL_ALG1}},
                   {"CSR", vendor::csr(shape, offsets, cols, compressed.values()), vendor::kPlain,
-                   vendor::csr_algorithms<__nv_bfloat16>(shape)}},
+                   vendor::csr_algorithms(shape)}},
                  {rows, offsets, nullptr, cols, compressed.values()}, X, Y);
 }
 
