@@ -45,7 +45,8 @@ constexpr int kManyEntries = 250000;       // fewer are for step 1
 struct Sent {
     static constexpr bool kAlways = true; // whether places without an entry are sent, too
     // The product, and in the lower eight bits the row within its block. The product of two bf16 numbers has 16
-    // significant bits, so it loses nothing; of NaN, lower bits are cut. A product of 0 with row 0 looks as if there were no entry, which is as good.
+    // significant bits, so it loses nothing; NaN stays NaN. A product of 0 with row 0 looks as if there were no
+    // entry, which is as good.
     unsigned bits;
 
     __device__ static Sent of(float product, int row) {
