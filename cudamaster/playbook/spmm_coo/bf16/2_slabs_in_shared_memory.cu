@@ -8,13 +8,14 @@
 //      serves at a time meet in no bank. Rows of one length stand together, since the 32 rows of a warp should
 //      end together. Entries shrink to 4 bytes: the row of the slab and the bf16 value. Entries of columns that
 //      are not in the slab, 12 % at 2048 columns, are fetched from X itself. First the lanes of a warp exchange
-//      sums, so that eight lanes have one row and fetch whole lines. A row that is much longer than the others
-//      is cut into runs. The lanes of a warp share a run. Where the slabs do not fill all SMs evenly, the SMs
-//      that are left over take a share of the rows. One atomic operation counts an entry and gives it its place
-//      in the row. Small matrices, more than 3616 columns, and GPUs with less shared memory than an H100 take
-//      step 1's kernels. At 65536 rows and K = 4096 an H200 takes 0.71 ms where four lanes for a row took 0.78,
-//      and step 1 takes 1.31. What binds it now: as in spmm_csr, which has the same kernel, the issue of
-//      instructions, and sorting, 0.12 ms.
+//      sums, so that eight lanes have one row and fetch whole lines. A row of more than 256 entries, or 15
+//      beyond the slab, is cut into runs. The lanes of a warp share a run. Where the slabs do not fill all SMs
+//      evenly, the SMs that are left over take a share of the rows. One atomic operation counts an entry and
+//      gives it its place in the row. Step 1's kernels take small matrices, those with more than 3616 columns
+//      or more than one such long row in 16, K that is no multiple of 8, and GPUs with less shared memory than
+//      an H100. At 65536 rows and K = 4096 an H200 takes 0.71 ms where an earlier form with four lanes for a
+//      row took 0.78, and step 1 takes 1.31. What binds it now: as in spmm_csr, which has the same kernel, the
+//      issue of instructions, and sorting, 0.12 ms.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>

@@ -10,12 +10,13 @@
 //      by length, since the 32 rows of a warp should end together. Entries shrink to 4 bytes: the row of the
 //      slab and the bf16 value. Before the additions to the sums the lanes of a warp exchange sums, so that
 //      neighbours add to neighbouring places and each addition fills sectors of 32 bytes: spmm_ell took 0.63 ms
-//      without, and 0.50 so. A block shares a row that is much longer than the others. Blocks begin one after
+//      without, and 0.50 so. A block shares a row of more than 256 entries in a chunk. Blocks begin one after
 //      the other, so that some load slabs while others multiply. One atomic operation counts an entry and gives
-//      it its place in the row. Small matrices, more than 114688 columns, and GPUs with less shared memory than
-//      an H100 take step 1's kernels. At 16384 columns and K = 4096 an H200 takes 0.31 ms where four lanes for
-//      a row took 0.39, and step 1 takes 1.16. What binds it now: sorting takes 0.09 ms; what binds the rest
-//      was not measured.
+//      it its place in the row. Step 1's kernels take small matrices, those with more than 114688 columns, more
+//      rows and chunks than the fixed room has places for, or more than one such long row in 16, K that is no
+//      multiple of 8, and GPUs with less shared memory than an H100. At 16384 columns and K = 4096 an H200
+//      takes 0.31 ms where an earlier form with four lanes for a row took 0.39, and step 1 takes 1.16. What
+//      binds it now: sorting takes 0.09 ms; what binds the rest was not measured.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>

@@ -8,13 +8,14 @@
 //      parts of 16 bytes of a line in an order of its own: the eight lanes that shared memory serves at a time
 //      meet in no bank. In each chunk the rows are sorted by length, since the 32 rows of a warp should end
 //      together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the value. Before the additions
-//      to Y the lanes of a warp exchange sums, so that eight lanes add a whole line. A block shares a row that
-//      is much longer than the others. Blocks begin one after the other, so that some load slabs while others
-//      multiply. One atomic operation counts an entry and gives it its place in the row. Small matrices, more
-//      than 114688 columns, and GPUs with less shared memory than an H100 take step 1's kernels. At 16384
-//      columns and K = 4096 an H200 takes 0.38 ms where four lanes for a row took 0.45, and step 1 takes 2.15.
-//      What binds it now: what lies between two slabs, and sorting, about a fifth of the time. Tried, and no
-//      faster: 640 threads, which spill.
+//      to Y the lanes of a warp exchange sums, so that eight lanes add a whole line. A block shares a row of
+//      more than 256 entries in a chunk. Blocks begin one after the other, so that some load slabs while others
+//      multiply. One atomic operation counts an entry and gives it its place in the row. Step 1's kernels take
+//      small matrices, those with more than 114688 columns, more rows and chunks than the fixed room has places
+//      for, or more than one such long row in 16, K that is no multiple of 4, and GPUs with less shared memory
+//      than an H100. At 16384 columns and K = 4096 an H200 takes 0.38 ms where an earlier form with four lanes
+//      for a row took 0.45, and step 1 takes 2.15. What binds it now: what lies between two slabs, and sorting,
+//      about a fifth of the time. Tried, and no faster: 640 threads, which spill.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>

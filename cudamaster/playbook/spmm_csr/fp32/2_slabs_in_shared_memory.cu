@@ -8,15 +8,16 @@
 //      serves at a time meet in no bank. Rows of one length stand together, since the 32 rows of a warp should
 //      end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the value. Entries of
 //      columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself. First the lanes of a
-//      warp exchange sums, so that eight lanes have one row and fetch whole lines. A row that is much longer
-//      than the others is cut into runs. The lanes of a warp share a run. Where the slabs do not fill all SMs
-//      evenly, the SMs that are left over take a share of the rows. Sorting takes no atomic operation for an
-//      entry: a lane brings all entries of its row. Small matrices, more than 3616 columns, and GPUs with less
-//      shared memory than an H100 take step 1's kernels. At 262144 rows and K = 4096 an H200 takes 4.00 ms
-//      where four lanes for a row took 4.70, and step 1 takes 8.05. What binds it now: the pipe of shared
-//      memory and L1, which needs 2.65 ms for the rows of X alone; without entries beyond the slab it would
-//      take 3.3. Tried, and no faster: 576 or 640 threads; batches of one or three pairs of entries, 4.8 and
-//      4.0 ms; four entries beyond the slab at a time.
+//      warp exchange sums, so that eight lanes have one row and fetch whole lines. A row of more than 256
+//      entries, or 15 beyond the slab, is cut into runs. The lanes of a warp share a run. Where the slabs do
+//      not fill all SMs evenly, the SMs that are left over take a share of the rows. Sorting takes no atomic
+//      operation for an entry: a lane brings all entries of its row. Step 1's kernels take small matrices,
+//      those with more than 3616 columns or more than one such long row in 16, K that is no multiple of 4, and
+//      GPUs with less shared memory than an H100. At 262144 rows and K = 4096 an H200 takes 4.00 ms where an
+//      earlier form with four lanes for a row took 4.70, and step 1 takes 8.05. What binds it now: the pipe of
+//      shared memory and L1, which needs 2.65 ms for the rows of X alone; without entries beyond the slab it
+//      would take 3.3. Tried, and no faster: 576 or 640 threads; batches of one or three pairs of entries, 4.8
+//      and 4.0 ms; four entries beyond the slab at a time.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>

@@ -10,12 +10,14 @@
 //      by length, since the 32 rows of a warp should end together. Entries shrink to 4 bytes: the row of the
 //      slab and the bf16 value. Before the additions to the sums the lanes of a warp exchange sums, so that
 //      neighbours add to neighbouring places and each addition fills sectors of 32 bytes: spmm_ell took 0.63 ms
-//      without, and 0.50 so. A block shares a row that is much longer than the others. Blocks begin one after
+//      without, and 0.50 so. A block shares a row of more than 256 entries in a chunk. Blocks begin one after
 //      the other, so that some load slabs while others multiply. A block counts the entries of a row in shared
-//      memory. Small matrices, more than 114688 columns, and GPUs with less shared memory than an H100 take
-//      step 1's kernels. At 32768 columns and K = 4096 an H200 takes 0.48 ms where four lanes for a row took
-//      0.65, and step 1 takes 0.78. What binds it now: sorting, clearing and rounding take 0.09 ms, loads of
-//      slabs about 0.06; instructions are issued in two of three cycles.
+//      memory. Step 1's kernels take small matrices, those with more than 114688 columns, more rows and chunks
+//      than the fixed room has places for, or more than one such long row in 16, K that is no multiple of 8,
+//      and GPUs with less shared memory than an H100. At 32768 columns and K = 4096 an H200 takes 0.48 ms where
+//      an earlier form with four lanes for a row took 0.65, and step 1 takes 0.78. What binds it now: sorting,
+//      clearing and rounding take 0.09 ms, loads of slabs about 0.06; instructions are issued in two of three
+//      cycles.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>

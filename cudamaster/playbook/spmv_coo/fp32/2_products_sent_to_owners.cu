@@ -6,13 +6,14 @@
 //      8 bytes an entry: the product and its row. After one barrier of the grid each block takes what is its
 //      own, gives the products of a row places in shared memory, adds them up and writes y once. So y is not
 //      cleared, and no sum meets another in L2. What finds no place, as with skewed rows, is added up by the
-//      lanes of a warp that have the same row, and one of them adds it in L2. With even rows 32768 take 22.7 µs
-//      where step 1 takes 26.1, and an empty launch 9. With half of the entries in one row or in three, or all
-//      in one, they take 31 to 38 where step 1 takes 212 to 1193. Fewer than 250000 entries, and more rows or
-//      entries than blocks can own, take step 1's kernel. What binds it now: the trips. Loads and products take
-//      5 µs beyond an empty launch, the order 1, sending 1, the barrier 1, what comes back 1 to 2, sums and y 2
-//      to 3. Tried, and no faster: compare and swap for the sums, 512 threads, a barrier of its own making;
-//      words that tell by themselves that they have come, instead of a barrier (3 µs more).
+//      lanes of a warp that have the same row, and one of them adds it in L2, or in shared memory where the row
+//      is the block's own. With even rows 32768 take 22.7 µs where step 1 takes 26.1, and an empty launch 9.
+//      With half of the entries in one row or in three, or all in one, they take 31 to 38 where step 1 takes
+//      212 to 1193. Fewer than 250000 entries, more rows or entries than blocks can own, and no more rows than
+//      blocks take step 1's kernel. What binds it now: the trips. Loads and products take 5 µs beyond an empty
+//      launch, the order 1, sending 1, the barrier 1, what comes back 1 to 2, sums and y 2 to 3. Tried, and no
+//      faster: compare and swap for the sums, 512 threads, a barrier of its own making; words that tell by
+//      themselves that they have come, instead of a barrier (3 µs more).
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
