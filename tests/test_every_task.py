@@ -55,6 +55,7 @@ LIGHT = {
     "spmm_csc": 5e4,
     "spmm_csr": 5e4,
     "spmm_ell": 5e4,
+    "spmv_coo": 50,
 }
 # Heavier cases at which a step launches kernels that it launches at no light one, by the step's number. A later step
 # has the kernels of the first one unchanged, so here are only those of its own.
@@ -91,6 +92,9 @@ ALONE = {
     ("spmm_csr", 2): ["rows=500,K=64,nnz=3001,heavy_rows=1"],
     ("spmm_csc", 2): ["columns=4099,rows=100,K=100"],
     ("spmm_ell", 2): ["cols=1025,rows=64,K=64,nnz=1500,heavy_rows=1", "cols=2049,rows=127,K=128"],
+    # Every case is 128 blocks of 1024 threads for step 2. Heavy rows are more than a block can send in place.
+    ("spmv_coo", 1): ["rows=1009,nnz=1010", "rows=1023,empty_rows=1", "rows=4099,nnz=70001,heavy_rows=1"],
+    ("spmv_coo", 2): ["rows=257,nnz=3000,heavy_rows=3", "rows=4099,nnz=70001,heavy_rows=1"],
 }
 PLAYBOOK = Path(cudamaster.__file__).parent / "playbook"
 # Both sides compute in double precision, each in its own order.
