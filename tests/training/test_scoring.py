@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 from training import judged_kernels, tiny_task
 
+from cudamaster.build.building import Builder
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError, RunFolderError, UsageError
 from cudamaster.core.values import Candidate, CaseVerdict, Precision, Status, Verdict
 from cudamaster.devices import cuda
 from cudamaster.devices.choose import choose
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import LocalGpu
 from cudamaster.tasks import cards
 from cudamaster.tasks.cards import TaskCard
@@ -157,6 +159,30 @@ def test_runs_at_once_share_their_verdicts(tmp_path: Path) -> None:
     assert (mine.get("cd"), mine.get("ef"), len(mine), len(Verdicts(path, ""))) == (other, one, 3, 3)
 
 
+def test_threads_of_one_run_add_at_once(tmp_path: Path) -> None:
+    """A lock of the file alone does not keep them apart: it is one open file."""
+    mine, kernels = Verdicts(tmp_path / "verdicts.jsonl", "aa"), [judged_kernels.kernel(number) for number in (0, 1)]
+
+    def add(thread: int) -> None:
+        for number in range(20):
+            key = f"{thread:x}{number:03x}"
+            assert mine.add(key, kernels[number % 2]) == kernels[number % 2]
+            assert mine.get(key) == kernels[number % 2]
+
+    with ThreadPoolExecutor(8) as executor:
+        for done in [executor.submit(add, thread) for thread in range(8)]:
+            done.result()
+    assert len(Verdicts(mine.path, "")) == mine.paid == 160
+
+
+def test_a_damaged_verdict_is_named_when_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.jsonl"
+    for text in ('{"key": "ab", "run": "aa", "kernel": {"cand}}', '{"key": "ab", "run": "aa", "kernel": {}}'):
+        path.write_text(text + "\n")
+        with pytest.raises(RunFolderError, match=r"verdicts.jsonl has a verdict that cannot be read"):
+            Verdicts(path, "aa").get("ab")
+
+
 def test_what_was_read_of_a_torn_line_is_forgotten_with_it(tmp_path: Path) -> None:
     """A buffer may have it still, when another verdict stands in its place."""
     path, (one, other) = tmp_path / "verdicts.jsonl", (judged_kernels.kernel(0), judged_kernels.kernel(1))
@@ -195,6 +221,18 @@ def test_a_line_that_is_no_verdict_is_named(tmp_path: Path) -> None:
     path.write_text('{"kernel": 1}\n')
     with pytest.raises(RunFolderError, match=r"verdicts.jsonl has a line that is no verdict: .*kernel"):
         Verdicts(path, "ab")
+
+
+def test_builds_of_what_was_judged_are_removed(card: Path, tmp_path: Path) -> None:
+    """All but the baseline's."""
+    with pool(tmp_path, card) as (scores, problem):
+        good, builder = problem.candidate(tiny_task.FAST), Builder(problem.card, problem.precision, CpuDevice())
+        for one in (problem.baseline, good):
+            build = builder.build(one)
+            assert build.worker is not None
+            assert build.worker.exists()
+            assert scores.submit(problem, one).result().status is Status.CORRECT
+            assert build.worker.exists() is (one is problem.baseline)
 
 
 def test_what_waits_is_judged_together_task_by_task(problem: Problem, tmp_path: Path) -> None:
@@ -256,11 +294,16 @@ def test_a_verdict_is_known_by_all_that_it_depends_on(
         ]
         problems = [replace(problem, brief=replace(problem.brief, hardware=other)) for other in others]
         problems.append(replace(problem, card=cards.load(str(path))))
+        # The card's own text is as before, and the reference is another.
+        problems.append(replace(problem, card=cards.load(str(tiny_task.make(tmp_path / "referred")))))
+        with problems[-1].card.reference_path.open("a", encoding="utf-8") as file:
+            file.write("// another\n")
+        assert problems[-1].card.hash == problem.card.hash
         keys = [scores.key(each, one) for each in (problem, *problems)]
         keys += [scores.key(problem, problem.candidate("two")), scores.key(problem, one, "canary 1")]
         monkeypatch.setattr("cudamaster.training.scoring.program_hash", lambda: "of another program")
         keys.append(scores.key(problem, one))
-        assert len(set(keys)) == len(keys) == 9
+        assert len(set(keys)) == len(keys) == 10
 
 
 def test_a_verdict_of_another_run_that_came_first_counts(problem: Problem, tmp_path: Path) -> None:
