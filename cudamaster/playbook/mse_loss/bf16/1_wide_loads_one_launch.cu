@@ -10,14 +10,14 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 512;
 constexpr int kWidth = 8;       // elements in 16 bytes
 constexpr int kVectors = 2;     // loads of X and of Y that a thread requests at once
 constexpr int kMaxBlocks = 264; // two on each of 132 multiprocessors
 constexpr unsigned kFullMask = 0xffffffffu;
 
-__device__ float block_sums[kMaxBlocks];
-__device__ unsigned int tickets; // zero between calls
+__device__ float total;          // zero between calls
+__device__ unsigned int tickets; // likewise
 
 __device__ float mse_loss_warp_sum(float value) {
     for (int distance = 16; distance > 0; distance /= 2)
@@ -60,6 +60,7 @@ __device__ float mse_loss_thread_sum(const __nv_bfloat16* X, const __nv_bfloat16
     float sum = 0.0f;
     long long threads = (long long)gridDim.x * kThreads;
     long long thread = (long long)blockIdx.x * kThreads + threadIdx.x;
+#pragma unroll 1
     for (long long first = thread; first < vectors; first += threads * kVectors) {
         uint4 x[kVectors], y[kVectors];
 #pragma unroll
@@ -74,30 +75,21 @@ __device__ float mse_loss_thread_sum(const __nv_bfloat16* X, const __nv_bfloat16
             sum += mse_loss_terms(x[k], y[k]);
     }
     // What the vectors leave: at most seven elements, or all of them where they are not aligned.
+#pragma unroll 1
     for (long long i = (long long)kWidth * vectors + thread; i < N; i += threads)
         sum += mse_loss_term(__bfloat162float(X[i]), __bfloat162float(Y[i]));
     return sum;
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     mse_loss_bf16_kernel_optimized(float* loss, const __nv_bfloat16* X, const __nv_bfloat16* Y, int N) {
-    __shared__ bool is_last;
     float sum = mse_loss_block_sum(mse_loss_thread_sum(X, Y, N));
-    if (threadIdx.x == 0) {
-        block_sums[blockIdx.x] = sum;
-        __threadfence(); // the sum is there before the ticket is drawn
-        is_last = atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!is_last)
+    if (threadIdx.x != 0)
         return;
-    __threadfence(); // and the ticket is drawn before the sums are read
-    sum = 0.0f;
-    for (int block = threadIdx.x; block < gridDim.x; block += kThreads)
-        sum += __ldcg(&block_sums[block]);
-    sum = mse_loss_block_sum(sum);
-    if (threadIdx.x == 0)
-        loss[0] = sum / N;
+    atomicAdd(&total, sum);
+    __threadfence(); // the addition is done before the ticket is drawn
+    if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1)
+        loss[0] = atomicExch(&total, 0.0f) / N;
 }
 
 extern "C" void mse_loss_bf16_optimized(float* loss, const __nv_bfloat16* X, const __nv_bfloat16* Y, int N) {

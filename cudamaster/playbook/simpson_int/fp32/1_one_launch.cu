@@ -10,14 +10,14 @@
 // flags: -O3
 #include <cuda_runtime.h>
 
-constexpr int kThreads = 256;
-constexpr int kWidth = 4;        // samples in 16 bytes
-constexpr int kVectors = 4;      // vectors that a thread requests at once
-constexpr int kMaxBlocks = 1056; // eight on each of 132 multiprocessors
+constexpr int kThreads = 512;
+constexpr int kWidth = 4;       // samples in 16 bytes
+constexpr int kVectors = 4;     // vectors that a thread requests at once
+constexpr int kMaxBlocks = 264; // two on each of 132 multiprocessors
 constexpr unsigned kFullMask = 0xffffffffu;
 
-__device__ float block_sums[kMaxBlocks];
-__device__ unsigned int tickets; // zero between calls
+__device__ float total;          // zero between calls
+__device__ unsigned int tickets; // likewise
 
 __device__ float simpson_int_warp_sum(float value) {
     for (int distance = 16; distance > 0; distance /= 2)
@@ -56,6 +56,7 @@ __device__ float simpson_int_thread_sum(const float* y_samples, int N) {
     int threads = gridDim.x * kThreads;
     int thread = blockIdx.x * kThreads + threadIdx.x;
     float sum = 0.0f;
+#pragma unroll 1
     for (int first = 1 + thread; first < end; first += threads * kVectors) {
         float4 y[kVectors];
 #pragma unroll
@@ -74,6 +75,7 @@ __device__ float simpson_int_thread_sum(const float* y_samples, int N) {
     // The samples before and after those vectors, or all of them where they are not aligned.
     int head = N < kWidth ? N : kWidth;
     int tail = end * kWidth > head ? end * kWidth : head;
+#pragma unroll 1
     for (long long k = thread; k < head + (N - tail); k += threads) {
         long long i = k < head ? k : tail + (k - head);
         sum += simpson_int_weight(i, N) * y_samples[i];
@@ -81,25 +83,15 @@ __device__ float simpson_int_thread_sum(const float* y_samples, int N) {
     return sum;
 }
 
-__global__ void __launch_bounds__(kThreads, 8)
+__global__ void __launch_bounds__(kThreads, 2)
     simpson_int_kernel_optimized(const float* y_samples, float* result, float h, int N) {
-    __shared__ bool is_last;
     float sum = simpson_int_block_sum(simpson_int_thread_sum(y_samples, N));
-    if (threadIdx.x == 0) {
-        block_sums[blockIdx.x] = sum;
-        __threadfence(); // the sum is there before the ticket is drawn
-        is_last = atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!is_last)
+    if (threadIdx.x != 0)
         return;
-    __threadfence(); // and the ticket is drawn before the sums are read
-    sum = 0.0f;
-    for (int block = threadIdx.x; block < gridDim.x; block += kThreads)
-        sum += __ldcg(&block_sums[block]);
-    sum = simpson_int_block_sum(sum);
-    if (threadIdx.x == 0)
-        result[0] = h / 3.0f * sum;
+    atomicAdd(&total, sum);
+    __threadfence(); // the addition is done before the ticket is drawn
+    if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1)
+        result[0] = h / 3.0f * atomicExch(&total, 0.0f);
 }
 
 extern "C" void simpson_int_optimized(const float* y_samples, float* result, float a, float b, int N) {
