@@ -1,12 +1,17 @@
 // idea: One launch that sums many elements per thread by 16-byte loads
-// why: The baseline clears the result by a launch of its own, starts one thread per element, synchronises the
-//      block nine times to add 256 numbers, and ends each block with an atomic addition to the same address,
-//      which the L2 cache serialises. Here one launch of at most two blocks per multiprocessor does it: a
-//      thread sums many elements, requested by several 16-byte loads before it takes the first logarithm,
-//      warps add up through shuffles, each block leaves its sum in a scratch array and draws a ticket, and
-//      the block with the last ticket adds up those sums. The ticket counter wraps to zero by itself. Fast
-//      logarithms take one instruction, and are as exact as the sum asks. Vectors that are not aligned to 16
-//      bytes take a scalar loop.
+// why: The baseline clears the result by a launch of its own, starts one thread per element, synchronises
+//      the block nine times to add 256 numbers, and ends each block with an atomic addition to the same
+//      address, which the L2 cache serialises. Here one launch of at most two blocks per multiprocessor does
+//      it: a thread sums many elements, requested by several 16-byte loads before it takes the first
+//      logarithm, warps add up through shuffles, each block adds its sum to a device variable that is zero
+//      between calls and draws a ticket, and the block with the last ticket takes the total out, which
+//      leaves zero behind. The ticket counter wraps to zero by itself. Fast logarithms take one instruction,
+//      and are as exact as the sum asks. Vectors that are not aligned to 16 bytes take a scalar loop. Launch
+//      bounds of two blocks leave a thread the registers for all of its loads at once. Loops are not
+//      unrolled: with cold caches the code comes from memory, too. On an H100 this is 1.08 times as fast as
+//      blocks of 256 threads with sums in a scratch array, 18.6 to 16.9 µs at 4194304, of which an empty
+//      launch is 10 and the bytes 5.4. What binds it now: the bytes, and 1 µs for the end (on the device,
+//      measured on an H200 by leaving it out).
 // flags: -O3 --use_fast_math
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -1,12 +1,14 @@
 // idea: One launch of 16-byte loads that are all in flight together
 // why: Scalar loads in a loop of unknown length keep few bytes in flight, so the trip to memory is made
 //      several times over. With loads of eight elements a thread has its elements requested before it
-//      multiplies the first, and waits once. The size of the blocks follows N, so that every multiprocessor
-//      has work at small sizes while at large ones the additions to the one result, which the L2 cache
-//      serialises, stay few. Vectors that are not aligned to 16 bytes take a scalar loop. Clearing the result
-//      was a launch of its own; here the blocks add to a device variable that is zero between calls, and then
-//      draw a ticket; the block with the last ticket takes the total out, which leaves zero behind. The
-//      ticket counter wraps to zero by itself.
+//      multiplies the first, and waits once. Launch bounds of two blocks per multiprocessor leave it the
+//      registers for that. There are no more blocks, so the additions to the one result, which the L2 cache
+//      serialises, stay few. Loops are not unrolled: with cold caches the code comes from memory, too.
+//      Vectors that are not aligned to 16 bytes take a scalar loop. Clearing the result was a launch of its
+//      own; here the blocks add to a device variable that is zero between calls, and then draw a ticket; the
+//      block with the last ticket takes the total out, which leaves zero behind. The ticket counter wraps to
+//      zero by itself. What binds it now: the bytes, and the end, an addition and a ticket in L2 one after
+//      the other.
 // flags: -O3 --use_fast_math
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -2,11 +2,15 @@
 // why: The baseline allocates and clears an fp32 sum in the call and rounds it in a launch of its own. It
 //      starts one thread per sample, synchronises the block nine times to add 256 numbers, and ends each of
 //      thousands of blocks with an atomic addition to the same address, which the L2 cache serialises. Here
-//      one launch of at most eight blocks per multiprocessor does it: a thread requests four vectors of 16
+//      one launch of at most two blocks per multiprocessor does it: a thread requests four vectors of 16
 //      bytes before it adds the first, the samples of a vector weigh 2, 4, 2, 4 ... but for those at the
-//      ends, which are left to a scalar loop. Warps add up through shuffles, each block leaves its sum in a
-//      scratch array and draws a ticket, and the block with the last ticket adds up those sums. The ticket
-//      counter wraps to zero by itself. Samples that are not aligned to 16 bytes take a scalar loop.
+//      ends, which are left to a scalar loop. Warps add up through shuffles, each block adds its sum to a
+//      device variable that is zero between calls and draws a ticket, and the block with the last ticket
+//      takes the total out, which leaves zero behind. The ticket counter wraps to zero by itself. Samples
+//      that are not aligned to 16 bytes take a scalar loop. Launch bounds of two blocks leave a thread the
+//      registers for all of its loads at once. Loops are not unrolled: with cold caches the code comes from
+//      memory, too. What binds it now: the bytes, and the end, an addition and a ticket in L2 one after the
+//      other.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

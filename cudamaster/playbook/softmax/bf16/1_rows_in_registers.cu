@@ -4,11 +4,14 @@
 //      they are long, so a row gets up to 1024 threads, each with one to two 16-byte vectors that are
 //      requested at once. A warp takes exponentials relative to its own maximum, so it needs no other warp
 //      for its sum. Maxima and sums of all warps then meet at one barrier, and each warp corrects its
-//      exponentials by one factor that divides by the sum, too. Rows that are fewer than a quarter of the
-//      multiprocessors, or longer than a block holds, are shared by a cluster of four blocks, which tell each
-//      other maxima and sums through shared memory. Rows that are not aligned to 16 bytes, or longer still,
-//      are read again in each pass.
-//      GAIN
+//      exponentials by one factor that divides by the sum, too. Rows longer than a block holds are shared by
+//      a cluster of four blocks, which tell each other maxima and sums through shared memory. Rows that are
+//      not aligned to 16 bytes, or longer still, are read again in each pass. On an H100 the second barrier
+//      and the branch for unaligned rows, which have a kernel of their own now, took 0.6 of 8.3 µs on the
+//      device at 64 x 16384; whole calls differ by less than can be told apart, as an empty launch is 10 of
+//      13 µs. What binds it now: all blocks read at the same time and then all write, so memory rests while
+//      L2 takes the results. Clusters of two blocks that load two rows and write one while the other arrives
+//      are slower (9.0 µs on the device beside 7.8 at 128 x 16384).
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
@@ -23,7 +26,7 @@ constexpr int kMaxThreads = 1024;
 constexpr int kMaxVectors = 2; // of a thread, where a row has one block
 constexpr int kCluster = 4;
 constexpr int kClusterThreads = 512;
-constexpr int kMaxClusters = 33; // of four blocks on 132 multiprocessors
+constexpr int kClusterVectors = 8; // of a thread, where a row has a cluster
 constexpr unsigned kFullMask = 0xffffffffu;
 constexpr unsigned kMinusInfinity = 0xff80ff80u; // two of them as bf16
 
@@ -70,7 +73,7 @@ struct Part {
     float largest, sum;
 };
 
-// Vectors threadIdx.x, threadIdx.x + blockDim.x ... of `count`, as exponentials, and what the warp has of them.
+// Every blockDim.x-th of `count` vectors as exponentials, and what the warp has of them.
 template <int kVectors>
 __device__ Part exponentials(const uint4* row, int count, Numbers (&values)[kVectors]) {
     uint4 raw[kVectors];
@@ -165,7 +168,6 @@ __device__ void long_row(__nv_bfloat16* out, const __nv_bfloat16* input, int C, 
 }
 
 // One row of `count` vectors per cluster.
-template <int kVectors>
 __global__ void __launch_bounds__(kClusterThreads)
     softmax_bf16_cluster_kernel_optimized(uint4* __restrict__ out, const uint4* __restrict__ input,
                                           int count) {
@@ -178,16 +180,16 @@ __global__ void __launch_bounds__(kClusterThreads)
     __shared__ float2 parts[kCluster * kWarps];
     cg::cluster_group cluster = cg::this_cluster();
     auto started = cluster.barrier_arrive();
-    Numbers values[kVectors];
-    Part own = exponentials<kVectors>(input + row + first, end - first, values);
+    Numbers values[kClusterVectors];
+    Part own = exponentials<kClusterVectors>(input + row + first, end - first, values);
     cluster.barrier_wait(std::move(started)); // all blocks are there: their shared memory may be written
     int lane = threadIdx.x % 32;
     if (lane < kCluster)
         *cluster.map_shared_rank(&parts[rank * kWarps + threadIdx.x / 32], lane) =
             make_float2(own.largest, own.sum);
     cluster.sync();
-    store<kVectors>(out + row + first, end - first, values,
-                    factor_of<kCluster * kWarps>(own, parts, kCluster * kWarps));
+    store<kClusterVectors>(out + row + first, end - first, values,
+                           factor_of<kCluster * kWarps>(own, parts, kCluster * kWarps));
 #else
     long_row((__nv_bfloat16*)(out + row), (const __nv_bfloat16*)(input + row), count * kWidth, first * kWidth,
              end * kWidth);
@@ -199,10 +201,8 @@ __global__ void __launch_bounds__(kMaxThreads)
     long_row(out + (size_t)blockIdx.x * C, input + (size_t)blockIdx.x * C, C, 0, C);
 }
 
-using Kernel = void (*)(uint4*, const uint4*, int);
-
 // Whether clusters could be started: a GPU before sm_90 has none.
-bool start_clusters(Kernel kernel, uint4* out, const uint4* input, int N, int count) {
+bool start_clusters(uint4* out, const uint4* input, int N, int count) {
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {kCluster, 1, 1};
@@ -211,7 +211,7 @@ bool start_clusters(Kernel kernel, uint4* out, const uint4* input, int N, int co
     config.blockDim = dim3(kClusterThreads);
     config.attrs = &attribute;
     config.numAttrs = 1;
-    if (cudaLaunchKernelEx(&config, kernel, out, input, count) == cudaSuccess)
+    if (cudaLaunchKernelEx(&config, softmax_bf16_cluster_kernel_optimized, out, input, count) == cudaSuccess)
         return true;
     cudaGetLastError();
     return false;
@@ -222,14 +222,9 @@ extern "C" void softmax_bf16_optimized(__nv_bfloat16* out, const __nv_bfloat16* 
     uint4* to = (uint4*)out;
     const uint4* from = (const uint4*)input;
     int count = C / kWidth, in_block = kMaxThreads * kMaxVectors;
-    bool few = N <= kMaxClusters && count > kMaxThreads;
-    if (aligned && (few || count > in_block) && count <= 8 * kCluster * kClusterThreads) {
-        Kernel kernel = softmax_bf16_cluster_kernel_optimized<2>;
-        if (count > 2 * kCluster * kClusterThreads)
-            kernel = softmax_bf16_cluster_kernel_optimized<8>;
-        if (start_clusters(kernel, to, from, N, count))
-            return;
-    }
+    if (aligned && count > in_block && count <= kCluster * kClusterThreads * kClusterVectors &&
+        start_clusters(to, from, N, count))
+        return;
     int warps = (count - 1) / 32 + 1; // with one vector per thread
     int long_threads = C < kMaxThreads ? (C - 1) / 32 * 32 + 32 : kMaxThreads;
     if (!aligned || count > in_block)
