@@ -60,6 +60,10 @@ def report(
     Damaged or partial results, and those of another version, are listed with the reason; the rest is reported.
     Emulated results of the CPU device are kept apart and have no speedup.
 
+    "At the floor" are tasks whose baseline and kernel both take, over all sizes,
+    at most 1.2 times the floor: an empty launch of the same run and the time of
+    the bytes and operations. P is about 1 there, whatever a kernel does.
+
     \b
     Exit codes with --compare A B:
       0   same: no task changed by more than two runs of one kernel may differ

@@ -8,6 +8,7 @@ import io
 from typing import Any
 
 from cudamaster.core.records import to_json
+from cudamaster.report.at_floor import at_floor
 from cudamaster.report.data import Missing, Report, TaskResult
 from cudamaster.report.numbers import Group, groups, suite_of
 
@@ -56,6 +57,7 @@ COLUMNS = (
     "origin",
     "remarks",
     "suite",
+    "at_floor",
 )
 # A spreadsheet takes such a cell for a formula, and models write some of them.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -97,6 +99,7 @@ def _group(group: Group, results: list[int]) -> dict[str, Any]:
         "suite": group.suite,
         "results": results,
         "missing": [one.name for one in group.missing],
+        "at_floor": [result.name for result in group.results if at_floor(result)],
         "classes": {
             "migrations": [
                 {"before": before.value, "after": after.value, "tasks": tasks}
@@ -159,6 +162,7 @@ def _line(result: TaskResult) -> dict[str, object]:
         "origin": result.origin,
         "remarks": "; ".join((*result.notes, *result.remarks)),
         "suite": suite_of(result),
+        "at_floor": at_floor(result),
     }
 
 

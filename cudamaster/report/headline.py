@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cudamaster.core.speed import Change
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, Status
+from cudamaster.report.at_floor import at_floor
 from cudamaster.report.data import Report
 from cudamaster.report.numbers import Group, by_task, exceeds, groups, typical
 
@@ -56,6 +57,10 @@ def _measured(group: Group) -> str:
         spread = group.spread
         words.append(f" P is {figure(spread.median)} in the median, {figure(spread.geometric_mean)} in the geometric ")
         words.append(f"mean, {figure(spread.maximum)} at most.")
+    if there := sum(at_floor(run) for run in map(typical, by_task(group.results).values())):
+        words.append(
+            f" {there} {'is' if there == 1 else 'are'} at the floor, where P is about 1 whatever a kernel does."
+        )
     return "".join(words) + _also(group)
 
 

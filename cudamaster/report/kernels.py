@@ -20,7 +20,7 @@ from cudamaster.core.errors import CudaMasterError, UsageError
 from cudamaster.core.speed import CONFIDENCE
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
 from cudamaster.models.playbook import NAME as PLAYBOOK
-from cudamaster.report import highlighting
+from cudamaster.report import at_floor, highlighting
 from cudamaster.report.data import CaseResult, HardwareView, Report, RoundResult, TaskResult
 from cudamaster.report.headline import figure, headline
 from cudamaster.report.speed_figures import heaviest
@@ -90,6 +90,8 @@ def page(report: Report) -> str:
             script=Markup(script),
             script_hash=f"sha256-{digest}",
             figure=figure,
+            at_floor=at_floor.at_floor,
+            at_floor_means=at_floor.MEANING,
             confidence=CONFIDENCE,
             inf=math.inf,
         )

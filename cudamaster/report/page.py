@@ -20,7 +20,7 @@ from cudamaster.core import resources
 from cudamaster.core.errors import unwritable
 from cudamaster.core.values import Precision
 from cudamaster.core.writing import write_text
-from cudamaster.report import against_eager, figures, highlighting, settings, size_plots, tables
+from cudamaster.report import against_eager, at_floor, figures, highlighting, settings, size_plots, tables
 from cudamaster.report.data import Authority, HardwareView, Missing, Report, TaskResult
 from cudamaster.report.headline import figure, headline
 from cudamaster.report.inlining import inline
@@ -171,6 +171,8 @@ def page(report: Report) -> str:
             script=Markup(script),
             script_hash=f"sha256-{digest}",
             figure=figure,
+            at_floor=at_floor.at_floor,
+            at_floor_means=at_floor.MEANING,
             ahead=_ahead,
             inf=math.inf,
         )

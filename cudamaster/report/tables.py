@@ -13,6 +13,7 @@ from itertools import groupby
 
 from cudamaster.core.speed import Interval
 from cudamaster.core.values import Bottleneck, Precision, Status
+from cudamaster.report import at_floor
 from cudamaster.report.agreement import MAY_DIFFER
 from cudamaster.report.comparing import Held, Steps
 from cudamaster.report.data import HardwareView, Report, TaskResult
@@ -106,6 +107,8 @@ def _tasks(results: Sequence[TaskResult]) -> Table:
     note = "Emulated times choose between kernels there, and say nothing about a GPU" if emulated else ""
     if model is not None:
         note = f"P is modelled, the interval is the model's known error, and no GPU measured it: {model.described}"
+    if any(at_floor.at_floor(run) for run in runs):
+        note = at_floor.MEANING
     where = _where(results[0].hardware.name, suite_of(results[0]))
     return Table(f"Tasks on {where}", note, tuple(columns), tuple(rows), (p, "interval", "of floor"))
 
@@ -376,6 +379,8 @@ def _status(run: TaskResult) -> str:
         status += ", baseline kept"
     if not run.complete:
         status += ", incomplete"
+    if at_floor.at_floor(run):
+        status += f", {at_floor.WORDS}"
     status = ", ".join([status, *(remark.partition(":")[0] for remark in run.remarks)])
     return status if run.progress.value == "finished" else f"{status}, {run.progress.value}"
 
