@@ -54,7 +54,6 @@ struct Clearing {
     float* y;
     int rows;
     unsigned ticket; // of lane 0: blocks that came before
-    unsigned known;  // of lane 0: blocks that knew before that y is cleared
     bool pending;
 };
 
@@ -77,8 +76,6 @@ __device__ __forceinline__ void clear_or_wait(Clearing& clearing) {
             __nanosleep(kNap);
         __threadfence();
     }
-    if (lane == 0)
-        clearing.known = atomicInc(&seen, gridDim.x - 1);
     __syncwarp();
 }
 
@@ -301,7 +298,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     __shared__ Listed listed;
     __shared__ unsigned crowded[kParts / 32]; // a bit for each part
     bool in_last_warp = threadIdx.x / 32 == blockDim.x / 32 - 1;
-    Clearing clearing{y, rows, 0, 0, in_last_warp};
+    Clearing clearing{y, rows, 0, in_last_warp};
     if (in_last_warp && threadIdx.x % 32 == 0)
         clearing.ticket = atomicInc(&arrived, gridDim.x - 1);
     if (rows <= kSharedRows) {
@@ -316,7 +313,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
         __syncthreads();
         add_columns<false>(listed, crowded, columns, values, row_indices, col_offsets, x, y, clearing);
     }
-    if (in_last_warp && threadIdx.x % 32 == 0 && clearing.known == gridDim.x - 1)
+    if (in_last_warp && threadIdx.x % 32 == 0 && atomicInc(&seen, gridDim.x - 1) == gridDim.x - 1)
         atomicExch(&cleared, 0);
 }
 
