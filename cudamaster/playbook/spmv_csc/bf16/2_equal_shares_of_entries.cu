@@ -27,6 +27,8 @@ constexpr int kLongBatch = 4; // the same in long columns
 constexpr int kMinThreads = 128;
 constexpr int kMaxThreads = 1024;
 constexpr int kSharedRows = 8192;
+[[maybe_unused]] constexpr int kPieces =
+    4; // of a block's sums that are added in bulk; 128 threads are the fewest
 constexpr int kFixedRows = 65536;
 constexpr int kLong = 128;       // longer columns are not for four lanes
 constexpr int kParts = 128;      // parts of the matrix, equal in columns
@@ -39,8 +41,8 @@ constexpr int kSearches = 8;     // rows that the search looks at
 constexpr int kMerged = 3;       // so many lanes with one row are worth a sum
 constexpr unsigned kFullMask = 0xffffffffu;
 
-__device__ float fixed_sums[kFixedRows]; // zero between calls
-__device__ unsigned done;                // blocks that are; zero between calls
+__device__ alignas(16) float fixed_sums[kFixedRows]; // zero between calls
+__device__ unsigned done;                            // blocks that are; zero between calls
 
 // Long columns of which the block adds up entries.
 struct Listed {
@@ -228,12 +230,41 @@ __device__ __forceinline__ void add_columns(Listed& listed, unsigned* crowded, i
         add_long<kShared>(listed, crowded, columns, part_columns, values, row_indices, col_offsets, x, sums);
 }
 
+// Adds the block's sums to `sums`, each block from another row on. All threads come, after the last addition.
+__device__ __forceinline__ void add_to(float* sums, const float* block_sums, int rows) {
+#if __CUDA_ARCH__ >= 900
+    if (rows % (4 * kPieces) == 0 && ((size_t)sums & 15) == 0) {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
+        if (threadIdx.x % 32 == 0 && threadIdx.x / 32 < kPieces) {
+            int piece = rows / kPieces, first = (threadIdx.x / 32 + blockIdx.x) % kPieces * piece;
+            asm volatile("fence.proxy.async;" ::: "memory"); // `sums` were cleared before
+            asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
+                             sums + first),
+                         "r"((unsigned)__cvta_generic_to_shared(block_sums + first)),
+                         "r"(piece * (int)sizeof(float))
+                         : "memory");
+            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+            asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        }
+        return;
+    }
+#endif
+    __syncthreads();
+    int first_row = (int)((long long)rows * blockIdx.x / gridDim.x);
+    for (int i = threadIdx.x; i < rows; i += blockDim.x) {
+        int row = first_row + i < rows ? first_row + i : first_row + i - rows;
+        if (block_sums[row] != 0.0f)
+            atomicAdd(&sums[row], block_sums[row]);
+    }
+}
+
 // `given_sums` is null where the fixed ones are enough.
 __global__ void __launch_bounds__(kMaxThreads, 1)
     spmv_csc_bf16_kernel_optimized(int rows, int columns, const __nv_bfloat16* __restrict__ values,
                                    const int* __restrict__ row_indices, const int* __restrict__ col_offsets,
                                    const __nv_bfloat16* __restrict__ x, __nv_bfloat16* y, float* given_sums) {
-    __shared__ float block_sums[kSharedRows];
+    __shared__ alignas(16) float block_sums[kSharedRows];
     __shared__ Listed listed;
     __shared__ unsigned crowded[kParts / 32]; // a bit for each part
     __shared__ bool is_last;
@@ -243,13 +274,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
             block_sums[i] = 0.0f;
         __syncthreads();
         add_columns<true>(listed, crowded, columns, values, row_indices, col_offsets, x, block_sums);
-        __syncthreads();
-        int first_row = (int)((long long)rows * blockIdx.x / gridDim.x);
-        for (int i = threadIdx.x; i < rows; i += blockDim.x) {
-            int row = first_row + i < rows ? first_row + i : first_row + i - rows;
-            if (block_sums[row] != 0.0f)
-                atomicAdd(&sums[row], block_sums[row]);
-        }
+        add_to(sums, block_sums, rows);
     } else {
         add_columns<false>(listed, crowded, columns, values, row_indices, col_offsets, x, sums);
     }

@@ -25,6 +25,8 @@ constexpr int kLongBatch = 4; // the same in long columns
 constexpr int kMinThreads = 128;
 constexpr int kMaxThreads = 1024;
 constexpr int kSharedRows = 8192;
+[[maybe_unused]] constexpr int kPieces =
+    4;                           // of a block's sums that are added in bulk; 128 threads are the fewest
 constexpr int kLong = 128;       // longer columns are not for four lanes
 constexpr int kParts = 128;      // parts of the matrix, equal in columns
 constexpr int kCrowded = 16384;  // fewer entries do not make a part crowded
@@ -259,11 +261,40 @@ add_columns(Listed& listed, unsigned* crowded, int columns, const float* values,
         add_long<kShared>(listed, crowded, columns, part_columns, values, row_indices, col_offsets, x, sums);
 }
 
+// Adds the block's sums to `sums`, each block from another row on. All threads come, after the last addition.
+__device__ __forceinline__ void add_to(float* sums, const float* block_sums, int rows) {
+#if __CUDA_ARCH__ >= 900
+    if (rows % (4 * kPieces) == 0 && ((size_t)sums & 15) == 0) {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
+        if (threadIdx.x % 32 == 0 && threadIdx.x / 32 < kPieces) {
+            int piece = rows / kPieces, first = (threadIdx.x / 32 + blockIdx.x) % kPieces * piece;
+            asm volatile("fence.proxy.async;" ::: "memory"); // `sums` were cleared before
+            asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
+                             sums + first),
+                         "r"((unsigned)__cvta_generic_to_shared(block_sums + first)),
+                         "r"(piece * (int)sizeof(float))
+                         : "memory");
+            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+            asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        }
+        return;
+    }
+#endif
+    __syncthreads();
+    int first_row = (int)((long long)rows * blockIdx.x / gridDim.x);
+    for (int i = threadIdx.x; i < rows; i += blockDim.x) {
+        int row = first_row + i < rows ? first_row + i : first_row + i - rows;
+        if (block_sums[row] != 0.0f)
+            atomicAdd(&sums[row], block_sums[row]);
+    }
+}
+
 __global__ void __launch_bounds__(kMaxThreads, 1)
     spmv_csc_kernel_optimized(int rows, int columns, const float* __restrict__ values,
                               const int* __restrict__ row_indices, const int* __restrict__ col_offsets,
                               const float* __restrict__ x, float* y) {
-    __shared__ float block_sums[kSharedRows];
+    __shared__ alignas(16) float block_sums[kSharedRows];
     __shared__ Listed listed;
     __shared__ unsigned crowded[kParts / 32]; // a bit for each part
     bool in_last_warp = threadIdx.x / 32 == blockDim.x / 32 - 1;
@@ -276,13 +307,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
         __syncthreads();
         add_columns<true>(listed, crowded, columns, values, row_indices, col_offsets, x, block_sums,
                           clearing);
-        __syncthreads();
-        int first_row = (int)((long long)rows * blockIdx.x / gridDim.x);
-        for (int i = threadIdx.x; i < rows; i += blockDim.x) {
-            int row = first_row + i < rows ? first_row + i : first_row + i - rows;
-            if (block_sums[row] != 0.0f)
-                atomicAdd(&y[row], block_sums[row]);
-        }
+        add_to(y, block_sums, rows);
     } else {
         clear_or_wait(clearing);
         __syncthreads();
