@@ -1,21 +1,29 @@
 // idea: Keep slabs of X in shared memory, one chunk of A's columns after the other
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and X is larger than L2. A
 //      slab of up to 1792 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's shared
-//      memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks of that height, and a block
-//      multiplies the entries of one chunk by one slab: each element of X is loaded from memory once. What a
-//      chunk gives to Y is added by atomic operations of 16 bytes. A lane has a row of A to itself and sums all
-//      32 columns, so an entry is loaded once and not by each lane that shares a row. It goes through the eight
-//      parts of 16 bytes of a line in an order of its own: the eight lanes that shared memory serves at a time
-//      meet in no bank. In each chunk the rows are sorted by length, since the 32 rows of a warp should end
-//      together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the value. Before the additions
-//      to Y the lanes of a warp exchange sums, so that eight lanes add a whole line. A block shares a row of
-//      more than 256 entries in a chunk. Blocks begin one after the other, so that some load slabs while others
-//      multiply. A block counts the entries of a row in shared memory. Step 1's kernels take small matrices,
-//      those with more than 114688 columns, more rows and chunks than the fixed room has places for, or more
-//      than one such long row in 16, K that is no multiple of 4, and GPUs with less shared memory than an H100.
-//      At 32768 columns and K = 4096 an H200 takes 0.64 ms where an earlier form with four lanes for a row took
-//      0.77, and step 1 takes 1.88. What binds it now: loads of slabs; without them it would take 0.56 ms.
-//      Tried, and no faster: 640 threads, which spill; batches of three pairs of entries.
+//      memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks, and a block multiplies
+//      the entries of one chunk by one slab: each element of X is loaded from memory once. What a chunk gives
+//      to Y is added by reductions of 16 bytes; one chunk alone is stored. A lane has a row of A to itself and
+//      sums all 32 columns, so an entry is loaded once and not by each lane that shares a row. It goes through
+//      the eight parts of 16 bytes of a line in an order of its own: the eight lanes that shared memory serves
+//      at a time meet in no bank. In each chunk the rows are sorted by length, 2048 at a time, since the 32
+//      rows of a warp should end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the
+//      value. Before the additions the lanes of a warp exchange sums, so that eight lanes add to a whole line.
+//      A warp takes a row of more than 128 entries in a chunk, eight lanes an entry, and a block one of more
+//      than 1024. Sorting is four launches, each of which begins while the one before it ends, and the host
+//      waits for none of them up to 1048576 slots: the first finds how many columns there are, which the call
+//      does not say, and cuts them so that the last round of blocks is full; the second counts the entries of
+//      each row and chunk; the third gives rows their places, a block for each 2048; the fourth takes the
+//      entries there. Sums are cleared on the way. Where there are many chunks blocks begin one after the
+//      other, so that some load slabs while others multiply. Step 1's kernel takes fewer than 40000 slots, K
+//      that is no multiple of 4, matrices that have more than 1048576 slots and more than 114688 columns, and
+//      GPUs with less shared memory than an H100. By benchmarks/spmm_times.cu an H200 took 59, 92, 128, 199,
+//      336 and 607 us at 1024 to 32768 columns and K = 4096, where the form before, sorted by five launches
+//      with a wait of the host between them, took 112, 126, 162, 227, 361 and 640, and step 1 72 at 1024. That
+//      was before rows of more than 128 entries went to warps alone. What binds it now: the pipe of shared
+//      memory is busy in 77 % of the cycles at 32768 columns; loads of slabs and the ends of units leave it
+//      idle. Tried, and no faster: asking for the next slab in L2 meanwhile, for which units are drawn
+//      earlier: 357 us at 16384 columns; 640 threads, which spill; batches of one and three pairs of entries.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -29,45 +37,56 @@ constexpr int kWidth = kChunk * kColumns;      // columns of a slab
 constexpr int kHeight = 1792;                  // rows of X in a slab at most
 constexpr int kShared = (kHeight + 1) * kChunk * 16;
 constexpr int kRows = 32;     // rows of A in a group, one for each lane
+constexpr int kPanel = 2048;  // rows of A that are sorted by length together
 constexpr int kExact = 64;    // entries up to which rows are sorted by their exact number
 constexpr int kStep = 4;      // and of longer rows each so many lengths stand together
-constexpr int kLongest = 256; // entries in a row of a group at most
+constexpr int kLongest = 128; // entries in a row of a group at most
+constexpr int kAlone = 1024;  // entries in a longer row that one warp takes
 constexpr int kMaxChunks = 64;
-// One for each length, and the last for longer rows.
-constexpr int kBins = kExact + 1 + (kLongest - kExact) / kStep + 1;
-constexpr int kSmall = 256;  // threads of a block that prepares
-constexpr int kLarge = 512;  // threads of a block that multiplies
-constexpr int kBatch = 2;    // pairs of entries that a lane asks for at a time
+// One for each length, and the last two for longer rows.
+constexpr int kBins = kExact + 1 + (kLongest - kExact) / kStep + 2;
+constexpr int kGroups = kPanel / kRows;      // of a panel
+constexpr int kPanelPlaces = kPanel + kRows; // in the order of a panel's rows
+constexpr int kPlacers = 1024;               // threads of a block that looks at the matrix, or sorts rows
+constexpr int kSorters = 128;                // threads of a block that looks at slots
+constexpr int kManySeen = 1024;              // multiprocessors at most
+constexpr int kLarge = 512;                  // threads of a block that multiplies
+constexpr int kBatch = 2;                    // pairs of entries that a lane asks for at a time
+constexpr int kUnitCost = 250;               // rows of X that the additions of a unit's sums cost as much as
+constexpr int kLoadCost = 12; // rows of X in a slab that are loaded while the entries of one are multiplied
 constexpr int kStagger = 32; // microseconds, about, between the begin of the first block and that of the last
-constexpr int kManySlots = 100000;  // from which sorting the entries by chunks is worthwhile
+constexpr int kManyRounds = 8;      // units of a block from which this is worthwhile
+constexpr int kManySlots = 40000;   // from which sorting the entries by chunks is worthwhile
+constexpr size_t kBlind = 1 << 20;  // slots from which it is asked how many entries there are
 constexpr int kManyColumns = 512;   // of X
 constexpr size_t kArena = 16 << 20; // ints
 
-__device__ int4 arena[kArena / 4];
+__device__ __align__(128) int4 arena[kArena / 4];
 
 // What is known of the matrix.
 struct Totals {
-    int highest;    // column of any entry
-    int long_pairs; // pairs of entries of long rows
-    int used_pairs;
-    int groups, pairs, longs;
+    int columns, chunks, height; // height: columns of a chunk
+    int parts;                   // that share the groups of a chunk and slab
+    int units;                   // chunks times slabs times parts
     int next_unit;
+    int used;  // places, in rows of kRows pairs
+    int unfit; // whether there are more columns or entries than places for them
 };
 
-// Where the matrix is sorted. A key is a row of A within a chunk of columns: chunk * rows + row.
+// Where the matrix is sorted. A key is a row of A within a chunk of columns: chunk * rows + row. A panel is kPanel rows within a
+// chunk: chunk * panels + number.
 struct Sorted {
     Totals* totals;
-    int* lengths; // of chunks and bins: keys
-    int* counts;  // of keys: entries in the slab
-    int* starts;  // of chunks and bins, longest first: first position, or long row
-    int4* ranges; // of chunks: first group, and the next chunk's; first long row, and the next chunk's
-    int* ranks;   // of keys: number within the bin
-    int* slots;   // of keys: place of the first pair, for long rows ~place
-    int4* longs;  // row, first pair, pairs
-    int2* groups; // first pair, entries
-    int* order;   // rows of groups, -1 for none
+    int2* seen;  // by blocks that look: last column that has entries, and how many
+    int* counts; // of keys: entries in the slab
+    int* slots;  // of keys: place of the first pair, for long rows ~place
+    int* order;  // of panels: rows, longest first, -1 for none
+    int2*
+        longs; // of panels: how many rows a block shares, the first in that order, and with those of one warp
+    int4* groups;           // of panels: first pair, entries or -1 for no group, place in the order
     unsigned short* packed; // entries: row of the slab
     float* values;
+    size_t room; // for rows of kRows pairs
 };
 
 __device__ int pairs_of(int count) {
@@ -76,7 +95,7 @@ __device__ int pairs_of(int count) {
 
 __device__ int bin_of(int count) {
     int length = count <= kExact ? count : kExact + (count - kExact + kStep - 1) / kStep;
-    return count <= kLongest ? length : kBins - 1;
+    return count <= kLongest ? length : count <= kAlone ? kBins - 2 : kBins - 1;
 }
 
 // The most entries that a row of this bin has.
@@ -84,10 +103,6 @@ __device__ int longest_of(int bin) {
     return bin <= kExact ? bin : kExact + (bin - kExact) * kStep;
 }
 
-// A block shares a long row, which costs barriers: where more than one in kLongShare is long, step 1 takes the matrix.
-// That share is a guess; no such matrix was timed.
-constexpr int kLongShare = 16;
-constexpr size_t kMostPlaces = 0x7fffffff; // of pairs: a place is an int
 constexpr int kSlack = 2 * kBatch * kRows; // pairs behind the last that are read, not used
 
 // Writes an entry of row `row` of the slab; row 0 are zeros.
@@ -96,253 +111,300 @@ __device__ void put(const Sorted& sorted, size_t place, int row, Element value) 
     sorted.values[place] = value;
 }
 
-// Where starts has a bin: the bins of a chunk from the longest rows down.
-__device__ int start_of(int chunk, int bin) {
-    return chunk * kBins + kBins - 1 - bin;
+// A launch may begin before the one before it has ended. From here on its blocks take the places of those that have.
+__device__ void begin_next() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Until the launch before this one has ended, and all that it wrote is there.
+__device__ void wait_for_last() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Clears a share of sums that many chunks add to.
+__device__ void clear(float* sums, size_t many) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < many / 4;
+         i += gridDim.x * (size_t)blockDim.x)
+        ((float4*)sums)[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
+// Finds the last column that has any entries, and how many there are, for each block.
+__global__ void __launch_bounds__(kPlacers)
+    look_kernel_optimized(long long slots, const int* __restrict__ col_ids, Sorted sorted) {
+    constexpr int kAhead = 8;
+    __shared__ int highest, total;
+    begin_next();
+    if (threadIdx.x == 0)
+        highest = -1, total = 0;
+    __syncthreads();
+    int mine = -1, entries = 0;
+    for (long long first = blockIdx.x * (long long)kPlacers + threadIdx.x; first < slots;
+         first += gridDim.x * (long long)kPlacers * kAhead) {
+        int column[kAhead];
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+            long long slot = first + i * (long long)kPlacers * gridDim.x;
+            column[i] = slot < slots ? col_ids[slot] : -1;
+        }
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i)
+            mine = max(mine, column[i]), entries += column[i] >= 0;
+    }
+    mine = __reduce_max_sync(kFullMask, mine);
+    entries = __reduce_add_sync(kFullMask, entries);
+    if (threadIdx.x % 32 == 0)
+        atomicMax(&highest, mine), atomicAdd(&total, entries);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        sorted.seen[blockIdx.x] = make_int2(highest, total);
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *sorted.totals = Totals();
+}
+
+// How long a grid of `processors` blocks takes, in rows of X, if a chunk has `height` columns: full chunks come first, and the
+// last, which may have fewer, is shared out behind them.
+__device__ int time_of(int columns, int height, int slabs, int parts, int processors) {
+    int full = columns / height, rest = columns % height;
+    auto unit = [&](int rows) { return rows / kLoadCost + (rows + kUnitCost) / parts + 1; };
+    int units = full * slabs * parts, rounds = units / processors, left = units % processors;
+    int time = (rounds + (left > 0)) * unit(height);
+    int small = rest > 0 ? slabs * parts : 0;
+    if (small > 0 && left > 0) // those that had one less full unit
+        small -= (processors - left) * (unit(height) / unit(rest));
+    return small > 0 ? time + (small + processors - 1) / processors * unit(rest) : time;
+}
+
+// How A's columns are cut, by a warp.
+__device__ Totals plan(int columns, int slabs, int processors) {
+    int least = columns > 0 ? (columns - 1) / kHeight + 1 : 1;
+    // Lane 0 tries chunks as high as they can be, lane i as many more chunks of equal heights.
+    int lane = threadIdx.x % 32, chunks = least + lane - 1;
+    int height = lane == 0 || columns == 0 ? kHeight : (columns - 1) / chunks + 1;
+    chunks = columns > 0 ? (columns - 1) / height + 1 : 1;
+    int parts = max(1, processors / max(1, min(chunks * slabs, processors)));
+    int time = chunks <= kMaxChunks || lane == 0
+                   ? time_of(columns, height, min(slabs, 4096), parts, processors)
+                   : 0x7fffffff;
+    int best = __reduce_min_sync(kFullMask, time);
+    int from = __ffs(__ballot_sync(kFullMask, time == best)) - 1;
+    Totals totals = {};
+    totals.columns = columns;
+    totals.chunks = __shfl_sync(kFullMask, chunks, from);
+    totals.height = __shfl_sync(kFullMask, height, from);
+    totals.parts = __shfl_sync(kFullMask, parts, from);
+    totals.units = totals.chunks * slabs * totals.parts;
+    totals.unfit = totals.chunks > kMaxChunks;
+    return totals;
 }
 
 constexpr int kAtOnce = 4;                 // slots that a thread looks at together
-constexpr int kSorters = 128;              // threads of a block that looks at slots
 constexpr int kPiece = kAtOnce * kSorters; // neighbouring slots of a row that a block looks at together
 
-// Calls begin(), visit(i, slot, column) for slot i of a thread's if it has an entry, and end(row, in_pieces), for pieces of
-// rows.
-template <class Begin, class Visit, class End>
-__device__ void for_each_piece(int rows, int width, const int* __restrict__ col_ids, Begin begin, Visit visit,
-                               End end) {
-    int pieces = (width - 1) / kPiece + 1;
-    for (long long piece = blockIdx.x; piece < (long long)rows * pieces; piece += gridDim.x) {
-        int row = (int)(piece / pieces), first = (int)(piece % pieces) * kPiece + (int)threadIdx.x;
-        size_t slot = row * (size_t)width + first;
+// Calls visit(slot, column) for the entries of a row, those of a block's threads together.
+template <class Visit>
+__device__ void for_each_entry(int row, int width, const int* __restrict__ col_ids, Visit visit) {
+    for (int piece = 0; piece < width; piece += kPiece) {
+        size_t slot = row * (size_t)width + piece + threadIdx.x;
         int column[kAtOnce];
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i)
-            column[i] = first + i * kSorters < width ? col_ids[slot + i * kSorters] : -1;
-        begin();
+            column[i] =
+                (long long)piece + threadIdx.x + i * kSorters < width ? col_ids[slot + i * kSorters] : -1;
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i)
             if (column[i] >= 0)
-                visit(i, slot + i * kSorters, column[i]);
-        end(row, pieces > 1);
+                visit(slot + i * kSorters, column[i]);
+        // Padding stands behind all entries.
+        if (width - piece <= kPiece || !__syncthreads_or(column[kAtOnce - 1] >= 0))
+            break;
     }
 }
 
-// Counts the entries of each key, and finds the last column that has any.
+// Counts the entries of each key, a block those of a row.
 __global__ void __launch_bounds__(kSorters)
-    count_kernel_optimized(int rows, int max_nnz_per_row, const int* __restrict__ col_ids, int chunks,
-                           int height, Sorted sorted) {
-    __shared__ int highest, counts[kMaxChunks];
+    count_kernel_optimized(int rows, int max_nnz_per_row, const int* __restrict__ col_ids, int lookers,
+                           int slabs, float* sums, size_t many_sums, Sorted sorted) {
+    __shared__ int counts[kMaxChunks];
+    __shared__ Totals totals;
     static_assert(kMaxChunks <= kSorters);
-    int mine = -1, chunk = threadIdx.x;
-    if (chunk == 0)
-        highest = -1;
+    begin_next();
+    wait_for_last();
+    if (threadIdx.x < 32) {
+        int highest = -1;
+        for (int i = threadIdx.x; i < lookers; i += 32)
+            highest = max(highest, sorted.seen[i].x);
+        Totals plans = plan(__reduce_max_sync(kFullMask, highest) + 1, slabs, lookers);
+        if (threadIdx.x == 0) {
+            totals = plans;
+            if (blockIdx.x == 0)
+                *sorted.totals = plans;
+        }
+    }
     __syncthreads();
-    auto begin = [&]() {
+    int chunks = totals.chunks, height = totals.height, chunk = threadIdx.x;
+    if (totals.unfit)
+        return;
+    if (chunks > 1)
+        clear(sums, many_sums);
+    for (int row = blockIdx.x; row < rows; row += gridDim.x) {
         if (chunk < chunks)
             counts[chunk] = 0;
         __syncthreads();
-    };
-    auto count = [&](int, size_t, int column) {
-        mine = max(mine, column);
-        if (column / height < chunks)
-            atomicAdd(&counts[column / height], 1);
-    };
-    auto end = [&](int row, bool) {
+        auto count = [&](size_t, int column) { atomicAdd(&counts[column / height], 1); };
+        for_each_entry(row, max_nnz_per_row, col_ids, count);
         __syncthreads();
-        if (chunk < chunks && counts[chunk] > 0)
-            atomicAdd(&sorted.counts[(size_t)chunk * rows + row], counts[chunk]);
-    };
-    for_each_piece(rows, max_nnz_per_row, col_ids, begin, count, end);
-    mine = __reduce_max_sync(kFullMask, mine);
-    if (threadIdx.x % 32 == 0)
-        atomicMax(&highest, mine);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        atomicMax(&sorted.totals->highest, highest);
-}
-
-// How many keys each bin has, and the number of each key in its bin. A block has keys of one chunk, blockIdx.y.
-__global__ void __launch_bounds__(kSmall) survey_kernel_optimized(int rows, int height, Sorted sorted) {
-    int chunk = blockIdx.y;
-    if (chunk > sorted.totals->highest / height)
-        return;
-    __shared__ int lengths[kBins];
-    for (int bin = threadIdx.x; bin < kBins; bin += kSmall)
-        lengths[bin] = 0;
-    __syncthreads();
-    long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
-    size_t key = (size_t)chunk * rows + row;
-    int bin = 0, rank = 0;
-    if (row < rows) {
-        int count = sorted.counts[key];
-        bin = bin_of(count);
-        rank = atomicAdd(&lengths[bin], 1);
-        if (bin == kBins - 1)
-            atomicAdd(&sorted.totals->long_pairs, pairs_of(count));
+        if (chunk < chunks)
+            sorted.counts[(size_t)chunk * rows + row] = counts[chunk];
     }
-    __syncthreads();
-    for (int i = threadIdx.x; i < kBins; i += kSmall)
-        if (lengths[i] > 0)
-            lengths[i] = atomicAdd(&sorted.lengths[chunk * kBins + i], lengths[i]);
-    __syncthreads();
-    if (row < rows)
-        sorted.ranks[key] = lengths[bin] + rank;
 }
 
 // The sums of all threads before a thread, and of all threads in `total`.
-constexpr int kPlanners = 256;
-__device__ int2 sum_before(int2 mine, int2* total) {
-    __shared__ int2 warp_sums[kPlanners / 32];
+__device__ int sum_before(int mine, int* total) {
+    __shared__ int warp_sums[kPlacers / 32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int2 end = mine;
+    int end = mine;
     for (int distance = 1; distance < 32; distance *= 2) {
-        int x = __shfl_up_sync(kFullMask, end.x, distance), y = __shfl_up_sync(kFullMask, end.y, distance);
+        int before = __shfl_up_sync(kFullMask, end, distance);
         if (lane >= distance)
-            end.x += x, end.y += y;
+            end += before;
     }
     __syncthreads();
     if (lane == 31)
         warp_sums[warp] = end;
     __syncthreads();
-    int2 before = make_int2(end.x - mine.x, end.y - mine.y);
-    *total = make_int2(0, 0);
-    for (int i = 0; i < kPlanners / 32; ++i) {
-        int2 sum = warp_sums[i];
-        if (i < warp)
-            before.x += sum.x, before.y += sum.y;
-        total->x += sum.x, total->y += sum.y;
-    }
-    return before;
+    int sum = warp_sums[lane];
+    *total = __reduce_add_sync(kFullMask, sum);
+    return __reduce_add_sync(kFullMask, lane < warp ? sum : 0) + end - mine;
 }
 
-// Where the bins of a chunk start, and how long its groups are and where they start, by one block. The chunks take
-// their places in any order.
-__global__ void __launch_bounds__(kPlanners) plan_kernel_optimized(int height, Sorted sorted) {
-    static_assert(kBins <= kPlanners);
-    int chunk = blockIdx.x, i = threadIdx.x, bin = kBins - 1 - i;
-    if (chunk > sorted.totals->highest / height)
+// Sorts the rows of each panel by length into groups, gives each key its place, and fills places that no entry will take with
+// products of zeros.
+__global__ void __launch_bounds__(kPlacers)
+    place_kernel_optimized(int rows, int panels, float* sums, size_t many_sums, Sorted sorted) {
+    static_assert(kPlacers == 1024 && kBins <= kPlacers && kGroups <= kPlacers);
+    constexpr int kMine = kPanel / kPlacers;
+    __shared__ int lengths[kBins], starts[kBins], group_lengths[kGroups], group_places[kGroups];
+    __shared__ int base;
+    begin_next();
+    wait_for_last();
+    Totals totals = *sorted.totals;
+    if (totals.unfit)
         return;
-    __shared__ int2 used[kBins]; // bins that are: first position in this chunk, bin
-    __shared__ int first_group, first_pair, first_long;
-    // A row without entries adds nothing to Y.
-    int longs = sorted.lengths[chunk * kBins + kBins - 1];
-    int keys = i > 0 && bin > 0 ? sorted.lengths[chunk * kBins + bin] : 0;
-    int2 total, at = sum_before(make_int2(keys, keys > 0), &total);
-    if (keys > 0)
-        used[at.y] = make_int2(at.x, bin);
-    int position = at.x, positions = total.x, bins = total.y, groups = (positions + kRows - 1) / kRows;
-    __syncthreads();
-    int share = (groups + kPlanners - 1) / kPlanners;
-    int first = min(i * share, groups), last = min(first + share, groups);
-    int low = 0; // the bin that the first group begins in
-    for (int high = bins - 1; low < high;) {
-        int middle = (low + high + 1) / 2;
-        if (used[middle].x <= first * kRows)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    // Entries of the longest row of group `g`, its first. The group begins in bin `b`.
-    auto length_of = [&](int g, int& b) {
-        while (b + 1 < bins && used[b + 1].x <= g * kRows)
-            ++b;
-        return longest_of(used[b].y);
-    };
-    int pairs = 0;
-    for (int g = first, b = low; g < last; ++g)
-        pairs += pairs_of(length_of(g, b));
-    at = sum_before(make_int2(pairs, 0), &total);
-    if (i == 0) {
-        first_group = atomicAdd(&sorted.totals->groups, groups);
-        first_pair = atomicAdd(&sorted.totals->pairs, total.x);
-        first_long = atomicAdd(&sorted.totals->longs, longs);
-        sorted.ranges[chunk] = make_int4(first_group, first_group + groups, first_long, first_long + longs);
-    }
-    __syncthreads();
-    if (i < kBins)
-        sorted.starts[start_of(chunk, bin)] = i > 0 ? first_group * kRows + position : first_long;
-    pairs = first_pair + at.x;
-    for (int g = first, b = low; g < last; ++g) {
-        int length = length_of(g, b);
-        sorted.groups[first_group + g] = make_int2(pairs, length);
-        pairs += pairs_of(length);
-    }
-}
-
-// Gives each key its place, and fills places that no entry will take with products of zeros.
-__global__ void __launch_bounds__(kSmall) place_kernel_optimized(int rows, Sorted sorted) {
-    int chunk = blockIdx.y;
-    long long row = blockIdx.x * (long long)kSmall + threadIdx.x;
-    size_t key = (size_t)chunk * rows + row;
-    int count = row < rows ? sorted.counts[key] : 0, bin = bin_of(count);
-    // Places of a member of a group from entry `from` on.
-    auto clear = [&](int2 group, int member, int from) {
-        for (int i = from; i < 2 * pairs_of(group.y); ++i)
-            put(sorted, 2 * ((size_t)(group.x + i / 2) * kRows + member) + i % 2, 0, 0.0f);
-    };
-    if (row < rows && bin > 0) {
-        int position = sorted.starts[start_of(chunk, bin)] + sorted.ranks[key];
-        int slot;
-        if (bin == kBins - 1) {
-            int pairs = pairs_of(count);
-            slot = sorted.totals->pairs * kRows + atomicAdd(&sorted.totals->used_pairs, pairs);
-            sorted.longs[position] = make_int4((int)row, slot, pairs, 0);
-            if (count % 2 != 0)
-                put(sorted, 2 * ((size_t)slot + count / 2) + 1, 0, 0.0f);
-            slot = ~slot;
-        } else {
-            int2 group = sorted.groups[position / kRows];
-            slot = group.x * kRows + position % kRows;
-            sorted.order[position] = (int)row;
-            clear(group, position % kRows, count);
+    for (int panel = blockIdx.x; panel < totals.chunks * panels; panel += gridDim.x) {
+        int chunk = panel / panels, first_row = panel % panels * kPanel, i = threadIdx.x;
+        // Where there is but one chunk, its groups write Y, rows without entries too.
+        int least = totals.chunks > 1 ? 1 : 0;
+        int count[kMine], rank[kMine];
+        __syncthreads();
+        if (i < kBins)
+            lengths[i] = 0;
+        if (i < kGroups)
+            group_lengths[i] = -1;
+        __syncthreads();
+#pragma unroll
+        for (int r = 0; r < kMine; ++r) {
+            int row = first_row + r * kPlacers + i;
+            count[r] = row < rows ? sorted.counts[(size_t)chunk * rows + row] : -1;
+            rank[r] = count[r] >= least ? atomicAdd(&lengths[bin_of(count[r])], 1) : 0;
         }
-        sorted.slots[key] = slot;
+        __syncthreads();
+        int total, longs = lengths[kBins - 1] + lengths[kBins - 2];
+        int start = sum_before(i < kBins ? lengths[kBins - 1 - i] : 0, &total);
+        if (i < kBins)
+            starts[kBins - 1 - i] = start;
+        __syncthreads();
+        // The first row of a group is its longest, or as long.
+#pragma unroll
+        for (int r = 0; r < kMine; ++r) {
+            int bin = bin_of(count[r]);
+            rank[r] += count[r] >= least ? starts[bin] : 0;
+            if (count[r] >= least && rank[r] >= longs && (rank[r] - longs) % kRows == 0)
+                group_lengths[(rank[r] - longs) / kRows] = longest_of(bin);
+        }
+        __syncthreads();
+        int length = i < kGroups ? group_lengths[i] : -1, used;
+        int place = sum_before(length > 0 ? pairs_of(length) : 0, &used);
+        if (i == 0) {
+            base = atomicAdd(&sorted.totals->used, used);
+            sorted.longs[panel] = make_int2(lengths[kBins - 1], longs);
+        }
+        __syncthreads();
+        // Where places are lacking, nothing is written.
+        if ((size_t)base + used > sorted.room)
+            sorted.totals->unfit = 1;
+        bool fits = (size_t)base + used <= sorted.room;
+        if (i < kGroups) {
+            group_places[i] = base + place;
+            sorted.groups[(size_t)panel * kGroups + i] =
+                make_int4((base + place) * kRows, length, panel * kPanelPlaces + longs + i * kRows, 0);
+        }
+        __syncthreads();
+        auto pad = [&](int group, int member, int from) {
+            for (int e = from; e < 2 * pairs_of(group_lengths[group]); ++e)
+                put(sorted, 2 * ((size_t)(group_places[group] + e / 2) * kRows + member) + e % 2, 0, 0.0f);
+        };
+#pragma unroll
+        for (int r = 0; r < kMine; ++r) {
+            if (count[r] < least)
+                continue;
+            int row = first_row + r * kPlacers + i, slot, at = rank[r] - longs;
+            sorted.order[(size_t)panel * kPanelPlaces + rank[r]] = row;
+            if (at < 0) {
+                int pairs = pairs_of(count[r]), needed = (pairs + kRows - 1) / kRows;
+                int first = atomicAdd(&sorted.totals->used, needed);
+                if ((size_t)first + needed > sorted.room)
+                    sorted.totals->unfit = 1;
+                else if (count[r] % 2 != 0)
+                    put(sorted, 2 * ((size_t)first * kRows + pairs - 1) + 1, 0, 0.0f);
+                slot = ~(first * kRows);
+            } else {
+                slot = group_places[at / kRows] * kRows + at % kRows;
+                if (fits)
+                    pad(at / kRows, at % kRows, count[r]);
+            }
+            sorted.slots[(size_t)chunk * rows + row] = slot;
+        }
+        // Members that the last group lacks.
+        int last = total - longs, member = last + i;
+        if (i < kRows && last % kRows != 0 && member / kRows == last / kRows) {
+            sorted.order[(size_t)panel * kPanelPlaces + longs + member] = -1;
+            if (fits)
+                pad(member / kRows, member % kRows, 0);
+        }
     }
-    // Members that the last group lacks.
-    int position = sorted.starts[start_of(chunk, 0)] + (int)threadIdx.x, groups = sorted.ranges[chunk].y;
-    if (blockIdx.x == 0 && position < groups * kRows) {
-        sorted.order[position] = -1;
-        clear(sorted.groups[groups - 1], position % kRows, 0);
-    }
+    if (totals.chunks > 1)
+        clear(sums, many_sums);
 }
 
-// Takes each entry to its place.
+// Takes each entry to its place, a block those of a row.
 __global__ void __launch_bounds__(kSorters)
     scatter_kernel_optimized(int rows, int max_nnz_per_row, const Element* __restrict__ values,
-                             const int* __restrict__ col_ids, int chunks, int height, Sorted sorted) {
-    __shared__ int slots[kMaxChunks], counts[kMaxChunks], bases[kMaxChunks];
-    int chunk = threadIdx.x, column[kAtOnce], number[kAtOnce];
-    size_t place[kAtOnce];
-    auto begin = [&]() {
-        if (chunk < chunks)
+                             const int* __restrict__ col_ids, Sorted sorted) {
+    __shared__ int slots[kMaxChunks], counts[kMaxChunks];
+    begin_next();
+    wait_for_last();
+    int chunks = sorted.totals->chunks, height = sorted.totals->height, chunk = threadIdx.x;
+    if (sorted.totals->unfit)
+        return;
+    for (int row = blockIdx.x; row < rows; row += gridDim.x) {
+        __syncthreads();
+        if (chunk < chunks) {
             counts[chunk] = 0;
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-            column[i] = -1;
-        __syncthreads();
-    };
-    auto draw = [&](int i, size_t p, int its_column) {
-        column[i] = its_column;
-        place[i] = p;
-        number[i] = atomicAdd(&counts[its_column / height], 1);
-    };
-    auto end = [&](int row, bool in_pieces) {
-        __syncthreads();
-        if (chunk < chunks && counts[chunk] > 0) {
-            size_t key = (size_t)chunk * rows + row;
-            slots[chunk] = sorted.slots[key];
-            bases[chunk] = in_pieces ? atomicSub(&sorted.counts[key], counts[chunk]) - counts[chunk] : 0;
+            slots[chunk] = sorted.slots[(size_t)chunk * rows + row];
         }
         __syncthreads();
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-            if (column[i] >= 0) {
-                int of = column[i] / height, n = bases[of] + number[i], slot = slots[of];
-                size_t pair = slot < 0 ? ~slot + n / 2 : slot + n / 2 * kRows;
-                put(sorted, 2 * pair + n % 2, 1 + column[i] - of * height, values[place[i]]);
-            }
-    };
-    for_each_piece(rows, max_nnz_per_row, col_ids, begin, draw, end);
+        auto move = [&](size_t at, int column) {
+            Element value = values[at];
+            int of = column / height, n = atomicAdd(&counts[of], 1), slot = slots[of];
+            size_t pair = slot < 0 ? ~slot + n / 2 : slot + n / 2 * kRows;
+            put(sorted, 2 * pair + n % 2, 1 + column - of * height, value);
+        };
+        for_each_entry(row, max_nnz_per_row, col_ids, move);
+    }
 }
 
 template <class T> __device__ T stream(const T* at) {
@@ -356,6 +418,18 @@ __device__ float4 shared_at(unsigned address) {
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
                  : "r"(address));
     return v;
+}
+
+__device__ void add_to_sums(float* sums, float4 v) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    // atomicAdd may bring back what was there.
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(sums), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+                 : "memory");
+#else
+    atomicAdd(sums, v.x), atomicAdd(sums + 1, v.y), atomicAdd(sums + 2, v.z), atomicAdd(sums + 3, v.w);
+#endif
 }
 
 // Sums of four neighbouring columns.
@@ -372,17 +446,21 @@ struct Sums {
         at[2] += value * x.z;
         at[3] += value * x.w;
     }
-    __device__ void add_to(float* sums) const {
+    // Adds up the lanes of a warp that have the same part.
+    __device__ void add_lanes() {
 #pragma unroll
-        for (int i = 0; i < kColumns; i += 4) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-            atomicAdd((float4*)(sums + i), make_float4(at[i], at[i + 1], at[i + 2], at[i + 3]));
-#else
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
-                atomicAdd(sums + i + j, at[i + j]);
-#endif
+        for (int i = 0; i < kColumns; ++i)
+            for (int distance = kChunk; distance < 32; distance *= 2)
+                at[i] += __shfl_xor_sync(kFullMask, at[i], distance);
+    }
+    // Stores them in Y, or adds them to what is there.
+    __device__ void give(float* y, bool adds) const {
+        float4 v = make_float4(at[0], at[1], at[2], at[3]);
+        if (!adds) {
+            *(float4*)y = v;
+            return;
         }
+        add_to_sums(y, v);
     }
 };
 
@@ -452,19 +530,73 @@ struct Batch {
     }
 };
 
+// Sums every `step`-th pair of entries of a long row, by a lane that has one part of the slab.
+__device__ Sums sum_long(const Sorted& sorted, int pair, int end, int step, unsigned slab) {
+    Sums sum;
+    sum.clear();
+#pragma unroll 4
+    for (; pair < end; pair += step) {
+        unsigned rows = stream((const unsigned*)sorted.packed + pair);
+        uint2 values = stream((const uint2*)sorted.values + pair);
+        sum.add(__uint_as_float(values.x), shared_at(slab + (rows & 0xffff) * (kChunk * 16)));
+        sum.add(__uint_as_float(values.y), shared_at(slab + (rows >> 16) * (kChunk * 16)));
+    }
+    return sum;
+}
+
+// A matrix that does not fit: a warp makes columns of a row.
+__device__ void multiply_plainly(int rows, int max_nnz_per_row, int K, const Element* __restrict__ values,
+                                 const int* __restrict__ col_ids, const Element* __restrict__ X, Element* Y) {
+    int pieces = (K - 1) / (32 * kColumns) + 1, lane = threadIdx.x % 32;
+    for (long long task = blockIdx.x * (long long)(kLarge / 32) + threadIdx.x / 32;
+         task < (long long)rows * pieces; task += gridDim.x * (long long)(kLarge / 32)) {
+        size_t row = task / pieces;
+        long long k = (task % pieces * 32 + lane) * kColumns;
+        Sums sum;
+        sum.clear();
+        for (int first = 0; first < max_nnz_per_row; first += 32) {
+            bool exists = first + lane < max_nnz_per_row;
+            size_t slot = row * max_nnz_per_row + first + lane;
+            int column = exists ? col_ids[slot] : -1;
+            float value = column >= 0 ? values[slot] : 0.0f;
+            int entries = __popc(__ballot_sync(kFullMask, column >= 0));
+#pragma unroll 8
+            for (int i = 0; i < entries; ++i) {
+                float v = __shfl_sync(kFullMask, value, i);
+                size_t at = __shfl_sync(kFullMask, column, i) * (size_t)K + k;
+                if (k < K)
+                    sum.add(v, *(const float4*)(X + at));
+            }
+        }
+        if (k < K)
+            sum.give(Y + row * K + k, false);
+    }
+}
+
 __global__ void __launch_bounds__(kLarge, 1)
-    multiply_kernel_optimized(int K, int columns, int chunks, int height, int units, Sorted sorted,
-                              const Element* __restrict__ X, float* __restrict__ sums) {
+    multiply_kernel_optimized(int rows, int max_nnz_per_row, int K, const Element* __restrict__ values,
+                              const int* __restrict__ col_ids, const Element* __restrict__ X, Element* Y,
+                              Sorted sorted) {
     extern __shared__ __align__(kChunk * 16) int4 slab_rows[];
     __shared__ float long_sums[kWidth];
     __shared__ int next_unit, next_run;
     int lane = threadIdx.x % 32, place = lane % kChunk;
     unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows + place);
-    int slabs = (K - 1) / kWidth + 1;
+    int slabs = (K - 1) / kWidth + 1, panels = (rows - 1) / kPanel + 1;
+    begin_next();
+    wait_for_last();
+    Totals totals = *sorted.totals;
+    int chunks = totals.chunks, height = totals.height, parts = totals.parts;
+    if (totals.unfit) {
+        multiply_plainly(rows, max_nnz_per_row, K, values, col_ids, X, Y);
+        return;
+    }
+    bool adds = chunks > 1;
 #ifdef __CUDA_ARCH__
     // Blocks begin one after the other: all at a time they would wait for memory together, and leave it idle together.
-    for (long long begun = clock64(); clock64() - begun < blockIdx.x * (kStagger * 1900LL) / gridDim.x;) {
-    }
+    if (totals.units >= kManyRounds * (int)gridDim.x)
+        for (long long begun = clock64(); clock64() - begun < blockIdx.x * (kStagger * 1900LL) / gridDim.x;) {
+        }
 #endif
     while (true) {
         __syncthreads();
@@ -473,8 +605,8 @@ __global__ void __launch_bounds__(kLarge, 1)
             next_run = 0;
         }
         __syncthreads();
-        int unit = next_unit;
-        if (unit >= units)
+        int part = next_unit % parts, unit = next_unit / parts;
+        if (next_unit >= totals.units)
             break;
         // Blocks that work at a time share rows of Y. The last chunk, which may have fewer columns, comes last.
         int chunk = chunks - 1, index = unit - slabs * (chunks - 1);
@@ -483,13 +615,13 @@ __global__ void __launch_bounds__(kLarge, 1)
             index = unit / (chunks - 1);
         }
         long long first_column = (long long)index * kWidth;
-        int last_row = min(height, columns - chunk * height);
+        int last_row = min(height, totals.columns - chunk * height);
         const Element* corner = X + (size_t)chunk * height * K + first_column;
         // A thread has one of a row's parts in all rows that it loads.
-        int part = threadIdx.x % kChunk;
-        const Element* from = corner + threadIdx.x / kChunk * (size_t)K + part * kColumns;
+        int its_part = threadIdx.x % kChunk;
+        const Element* from = corner + threadIdx.x / kChunk * (size_t)K + its_part * kColumns;
         int4* to = slab_rows + kChunk + threadIdx.x;
-        bool exists = first_column + part * kColumns < K;
+        bool exists = first_column + its_part * kColumns < K;
 #pragma unroll 4
         for (int r = threadIdx.x / kChunk; r < last_row; r += kLarge / kChunk) {
             if (exists)
@@ -506,60 +638,71 @@ __global__ void __launch_bounds__(kLarge, 1)
         __syncthreads();
 
         long long k = first_column + place * kColumns;
-        bool inside = k < K;
-        float* y = sums + k;
-        int4 range = sorted.ranges[chunk];
-        // Long rows: the whole block shares one, eight lanes an entry.
-        for (int i = range.z; i < range.w; ++i) {
-            int4 row = sorted.longs[i];
-            Sums sum;
-            sum.clear();
-            for (int pair = threadIdx.x / kChunk; pair < row.z; pair += kLarge / kChunk) {
-                unsigned rows = stream((const unsigned*)sorted.packed + row.y + pair);
-                uint2 values = stream((const uint2*)sorted.values + row.y + pair);
-                sum.add(__uint_as_float(values.x), shared_at(slab + (rows & 0xffff) * (kChunk * 16)));
-                sum.add(__uint_as_float(values.y), shared_at(slab + (rows >> 16) * (kChunk * 16)));
-            }
-            if (threadIdx.x < kWidth)
-                long_sums[threadIdx.x] = 0.0f;
-            __syncthreads();
-#pragma unroll
-            for (int c = 0; c < kColumns; ++c) {
-                for (int distance = kChunk; distance < 32; distance *= 2)
-                    sum.at[c] += __shfl_xor_sync(kFullMask, sum.at[c], distance);
+        // Rows that the whole block shares, eight lanes an entry.
+        for (int panel = chunk * panels; panel < (chunk + 1) * panels; ++panel) {
+            int longs = sorted.longs[panel].x;
+            for (int i = part; i < longs; i += parts) {
+                int row = sorted.order[(size_t)panel * kPanelPlaces + i];
+                size_t key = (size_t)chunk * rows + row;
+                int first = ~sorted.slots[key], pairs = pairs_of(sorted.counts[key]);
+                Sums sum =
+                    sum_long(sorted, first + threadIdx.x / kChunk, first + pairs, kLarge / kChunk, slab);
+                if (threadIdx.x < kWidth)
+                    long_sums[threadIdx.x] = 0.0f;
+                __syncthreads();
+                sum.add_lanes();
                 if (lane < kChunk)
-                    atomicAdd(&long_sums[place * kColumns + c], sum.at[c]);
-            }
-            __syncthreads();
-            if (threadIdx.x < kChunk && inside) {
 #pragma unroll
-                for (int c = 0; c < kColumns; ++c)
-                    sum.at[c] = long_sums[place * kColumns + c];
-                sum.add_to(y + (size_t)row.x * K);
+                    for (int c = 0; c < kColumns; ++c)
+                        atomicAdd(&long_sums[place * kColumns + c], sum.at[c]);
+                __syncthreads();
+                if (threadIdx.x < kChunk && k < K) {
+#pragma unroll
+                    for (int c = 0; c < kColumns; ++c)
+                        sum.at[c] = long_sums[place * kColumns + c];
+                    sum.give(Y + (size_t)row * K + k, adds);
+                }
+                __syncthreads();
             }
-            __syncthreads();
+        }
+
+        // Rows that a warp takes alone, eight lanes an entry.
+        for (int panel = chunk * panels; panel < (chunk + 1) * panels; ++panel) {
+            int2 longs = sorted.longs[panel];
+            for (int i = longs.x + (int)threadIdx.x / 32 * parts + part; i < longs.y;
+                 i += kLarge / 32 * parts) {
+                int row = sorted.order[(size_t)panel * kPanelPlaces + i];
+                size_t key = (size_t)chunk * rows + row;
+                int first = ~sorted.slots[key], pairs = pairs_of(sorted.counts[key]);
+                Sums sum = sum_long(sorted, first + lane / kChunk, first + pairs, 32 / kChunk, slab);
+                sum.add_lanes();
+                if (lane < kChunk && k < K)
+                    sum.give(Y + (size_t)row * K + k, adds);
+            }
         }
 
         // Groups. Lanes hold the length and the rows of the next one.
+        const int4* groups = sorted.groups + (size_t)chunk * panels * kGroups;
         int next = 0, next_row = 0;
-        int2 next_group = make_int2(0, 0);
+        int4 next_group = make_int4(0, 0, 0, 0);
         auto fetch = [&]() {
-            if (lane == 0)
-                next = atomicAdd(&next_run, 1);
-            next = range.x + __shfl_sync(kFullMask, next, 0);
-            if (next < range.y) {
-                next_group = __ldg(sorted.groups + next);
-                next_row = __ldg(sorted.order + next * kRows + lane);
-            }
+            do {
+                if (lane == 0)
+                    next = atomicAdd(&next_run, 1) * parts + part;
+                next = __shfl_sync(kFullMask, next, 0);
+                if (next >= panels * kGroups)
+                    return;
+                next_group = __ldg(groups + next);
+            } while (next_group.y < 0);
+            next_row = __ldg(sorted.order + next_group.z + lane);
         };
         fetch();
         Batch now;
-        if (next < range.y)
-            now.load(sorted, (size_t)next_group.x * kRows + lane);
-        while (next < range.y) {
-            int2 group = next_group;
-            int row = next_row, left = group.y;
-            size_t slot = (size_t)group.x * kRows + lane;
+        if (next < panels * kGroups)
+            now.load(sorted, (size_t)next_group.x + lane);
+        while (next < panels * kGroups) {
+            int row = next_row, left = next_group.y;
+            size_t slot = (size_t)next_group.x + lane;
             fetch();
             Sums sum[kChunk];
 #pragma unroll
@@ -572,27 +715,39 @@ __global__ void __launch_bounds__(kLarge, 1)
                 now = next_batch;
                 left -= 2 * kBatch;
             }
-            next_batch.load(sorted, (size_t)next_group.x * kRows + lane);
+            next_batch.load(sorted, (size_t)next_group.x + lane);
             now.add_to(sum, left, slab);
             now = next_batch;
             turn(sum);
 #pragma unroll
             for (int j = 0; j < kChunk; ++j) {
                 int target = __shfl_sync(kFullMask, row, lane / kChunk * kChunk + j);
-                if (inside && target >= 0)
-                    sum[j].add_to(y + (size_t)target * K);
+                if (target >= 0 && k < K)
+                    sum[j].give(Y + (size_t)target * K + k, adds);
             }
         }
     }
 }
 
+// Launches a kernel whose blocks may begin before the launch before it has ended.
+template <class... Parameters, class... Arguments>
+static void launch_early(void (*kernel)(Parameters...), int grid, int block, int shared,
+                         Arguments... arguments) {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(grid);
+    config.blockDim = dim3(block);
+    config.dynamicSmemBytes = shared;
+    config.attrs = &early;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, kernel, (Parameters)arguments...);
+}
+
 // Multiplies by slabs where that is possible; returns whether it was.
 static bool by_slabs(int rows, int max_nnz_per_row, int K, const Element* values, const int* col_ids,
                      const Element* X, Element* Y) {
-    constexpr int height = kHeight;
-    constexpr int chunks_at_most = kMaxChunks;
-    if ((long long)rows * max_nnz_per_row > (long long)kMostPlaces) // entries are counted in ints
-        return false;
     if (K % kColumns != 0 || (((size_t)X | (size_t)Y) & 15) != 0)
         return false;
     int device = 0, processors = 0, shared = 0;
@@ -607,68 +762,68 @@ static bool by_slabs(int rows, int max_nnz_per_row, int K, const Element* values
     size_t used = 0;
     auto take = [&](size_t count) {
         int* at = ints + used;
-        used += (count + 3) / 4 * 4;
+        used += (count + 31) / 32 * 32; // begins a line
         return at;
     };
-    size_t keys = (size_t)rows * chunks_at_most;
+    int slabs = (K - 1) / kWidth + 1, panels = (rows - 1) / kPanel + 1;
+    size_t keys = (size_t)rows * kMaxChunks, all_panels = (size_t)panels * kMaxChunks;
     Sorted sorted;
     sorted.totals = (Totals*)take(sizeof(Totals) / sizeof(int));
-    sorted.lengths = take((size_t)chunks_at_most * kBins);
+    sorted.seen = (int2*)take(2 * (size_t)processors);
     sorted.counts = take(keys);
-    size_t cleared = used;
-    sorted.starts = take((size_t)chunks_at_most * kBins);
-    sorted.ranges = (int4*)take(4 * (size_t)chunks_at_most);
-    sorted.groups = (int2*)take(2 * (size_t)chunks_at_most * ((rows - 1) / kRows + 1));
-    sorted.ranks = take(keys);
     sorted.slots = take(keys);
+    sorted.order = take(all_panels * kPanelPlaces);
+    sorted.longs = (int2*)take(2 * all_panels);
+    sorted.groups = (int4*)take(4 * all_panels * kGroups);
     if (used > kArena)
         return false;
-    cudaMemsetAsync(ints, 0, cleared * sizeof(int), 0);
-    int piece_grid = processors * 16;
-    dim3 key_grid((rows - 1) / kSmall + 1, chunks_at_most);
-    count_kernel_optimized<<<piece_grid, kSorters>>>(rows, max_nnz_per_row, col_ids, chunks_at_most, height,
-                                                     sorted);
-    survey_kernel_optimized<<<key_grid, kSmall>>>(rows, height, sorted);
-    plan_kernel_optimized<<<chunks_at_most, kPlanners>>>(height, sorted);
-    Totals totals;
-    if (cudaMemcpy(&totals, sorted.totals, sizeof(totals), cudaMemcpyDeviceToHost) != cudaSuccess)
-        return false;
-    int columns_used = totals.highest + 1;
-    int chunks = columns_used == 0 ? 1 : (columns_used - 1) / height + 1;
-    if (chunks > chunks_at_most)
-        return false;
-
-    size_t room = (size_t)totals.pairs * kRows + totals.long_pairs;
-    if (room > kMostPlaces)
-        return false;
-    if ((size_t)totals.longs * kLongShare > (size_t)rows * chunks)
-        return false;
-    size_t needed = 3 * (room + kSlack) + kRows * (size_t)totals.groups + 4 * (size_t)totals.longs + 32;
+    // Groups of sorted rows need little more room than the entries, and there may be as many of them as slots.
+    size_t slots = (size_t)rows * max_nnz_per_row, many_sums = (size_t)rows * K, pairs = 0;
+    auto make_room = [&](size_t entries) {
+        sorted.room = entries / kRows + (size_t)panels * 256 + 4096;
+        pairs = sorted.room * kRows + kSlack;
+        return sorted.room * kRows <= (size_t)0x7fffffff;
+    };
+    bool fits = slots <= kBlind && make_room(slots) && used + 3 * pairs + 64 <= kArena;
     int* more = nullptr;
-    if (used + needed > kArena) {
-        if (cudaMallocAsync((void**)&more, needed * sizeof(int), 0) != cudaSuccess) {
-            cudaGetLastError();
+    look_kernel_optimized<<<processors, kPlacers>>>((long long)slots, col_ids, sorted);
+    if (!fits) {
+        int2 seen[kManySeen];
+        int many = processors < kManySeen ? processors : kManySeen, highest = -1;
+        if (many < processors ||
+            cudaMemcpy(seen, sorted.seen, sizeof(int2) * many, cudaMemcpyDeviceToHost) != cudaSuccess)
             return false;
+        size_t entries = 0;
+        for (int i = 0; i < many; ++i) {
+            highest = seen[i].x > highest ? seen[i].x : highest;
+            entries += (unsigned)seen[i].y;
         }
-        ints = more;
-        used = 0;
+        if (highest >= kMaxChunks * kHeight || !make_room(entries))
+            return false;
+        if (used + 3 * pairs + 64 > kArena) {
+            if (cudaMallocAsync((void**)&more, (3 * pairs + 64) * sizeof(int), 0) != cudaSuccess) {
+                cudaGetLastError();
+                return false;
+            }
+            ints = more;
+            used = 0;
+            // Places behind the last are read, and not used.
+            cudaMemsetAsync(more, 0, (3 * pairs + 64) * sizeof(int), 0);
+        }
     }
-    sorted.longs = (int4*)take(4 * (size_t)totals.longs);
-    sorted.order = take(kRows * (size_t)totals.groups);
-    sorted.packed = (unsigned short*)take(room + kSlack);
-    sorted.values = (float*)take(2 * (room + kSlack));
-    key_grid.y = chunks;
-    place_kernel_optimized<<<key_grid, kSmall>>>(rows, sorted);
-    scatter_kernel_optimized<<<piece_grid, kSorters>>>(rows, max_nnz_per_row, values, col_ids, chunks, height,
-                                                       sorted);
-    int slabs = (K - 1) / kWidth + 1;
-    int units = chunks * slabs;
-    int grid = units < processors ? units : processors;
-    float* sums = Y;
-    cudaMemsetAsync(sums, 0, sizeof(float) * rows * K, 0);
+    sorted.packed = (unsigned short*)take(pairs);
+    sorted.values = (float*)take(2 * pairs);
+    size_t half = many_sums / 8 * 4;
+    int row_blocks = rows < processors * 16 ? rows : processors * 16;
+    launch_early(count_kernel_optimized, row_blocks, kSorters, 0, rows, max_nnz_per_row, col_ids, processors,
+                 slabs, Y, half, sorted);
+    launch_early(place_kernel_optimized, processors, kPlacers, 0, rows, panels, Y + half, many_sums - half,
+                 sorted);
+    launch_early(scatter_kernel_optimized, row_blocks, kSorters, 0, rows, max_nnz_per_row, values, col_ids,
+                 sorted);
     cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-    multiply_kernel_optimized<<<grid, kLarge, kShared>>>(K, columns_used, chunks, height, units, sorted, X,
-                                                         sums);
+    launch_early(multiply_kernel_optimized, processors, kLarge, kShared, rows, max_nnz_per_row, K, values,
+                 col_ids, X, Y, sorted);
     if (more != nullptr)
         cudaFreeAsync(more, 0);
     return true;
