@@ -89,6 +89,20 @@ def test_products_are_late(build, name, exit_code, words, debug):
     assert words in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "exit_code", "words"),
+    [
+        *((name, 0, "") for name in ("registers", "registers-upper", "shared", "shared-upper")),
+        ("out-of-order", 9, "a sparse wgmma whose metadata has the places of four elements out of order"),
+    ],
+)
+def test_sparse_products(build, name, exit_code, words):
+    """Two of each four elements of a are there, in lanes that the selector tells; an H200 gives the same."""
+    ran = build("ptx_wgmma_sparse").run(name)
+    assert ran.exit_code == exit_code, ran.stderr
+    assert words in ran.stderr
+
+
 def test_factors_in_use_and_without_a_fence_are_found(tmp_path):
     """The checker names a write to a factor before the product was waited for, or without a fence before it.
 

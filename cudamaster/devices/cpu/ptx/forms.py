@@ -282,7 +282,7 @@ def _products() -> str:
 
 
 def _warpgroup_products() -> str:
-    """Of wgmma.mma_async both forms of each type: with a in shared memory, and in registers."""
+    """Of wgmma.mma_async both forms of each type: with a in shared memory, and in registers; and where a is sparse."""
     lines = []
     for k, d, factors, turns in (
         (16, ".f32|.f16:D", ".f16 .f16", 1),
@@ -297,6 +297,12 @@ def _warpgroup_products() -> str:
         signs = "" if turns < 0 else ", imm, imm"
         lines.append(f"{head} => @D{{S}}, b64, b64, pred{signs}{', imm, imm' if turns > 0 else ''}")
         lines.append(f"{head} => @D{{S}}, b32{{4}}, b64, pred{signs}{', imm' if turns > 0 else ''}")
+    shapes = "|".join(f".m64n{n}k32" for n in range(8, 257, 8))
+    for d, factors in ((".f32|.f16:D", ".f16 .f16"), (".f32:D", ".bf16 .bf16")):
+        head = f"wgmma.mma_async.sp .sync .aligned {shapes}:S {d} {factors}"
+        tail = "b64, b32, imm, pred, imm, imm, imm"
+        lines.append(f"{head} => @D{{S}}, b64, {tail}, imm")
+        lines.append(f"{head} => @D{{S}}, b32{{4}}, {tail}")
     return "\n".join(lines)
 
 

@@ -28,6 +28,11 @@ unsigned bytes_of(int kind) {
                                                                        : 1;
 }
 
+// Products of one sum: 32 bytes of A, and of a sparse A twice what it stands for.
+unsigned inner_of(const Wgmma& of) {
+    return (of.sparse ? 64 : 32) / bytes_of(of.a_kind);
+}
+
 double half_value(unsigned short bits) {
     int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
     double size = exponent == 31
@@ -130,9 +135,29 @@ struct Layout {
     }
 };
 
+// Of a sparse A the two of each four that there are lie side by side. Where they belong, two bits say for each, four fours
+// a half word: those of a row and, above them, of the row eight below, in one lane for the first half of k and in the next
+// one for the second. The selector tells which two of the four lanes of a row say so.
+void spread(Matrices& matrices, const Wgmma* const (&lanes)[kWarp]) {
+    unsigned inner = matrices.inner;
+    double packed[kRows * kMostInner / 2];
+    std::copy(matrices.a, matrices.a + kRows * inner / 2, packed);
+    std::fill(matrices.a, matrices.a + kRows * inner, 0.0);
+    for (unsigned row = 0; row < kRows; ++row)
+        for (unsigned four = 0; four < inner / 4; ++four) {
+            const Wgmma& lane = *lanes[row % 8 * 4 + lanes[0]->selector * 2 + four / 4];
+            unsigned two = lane.places >> (row / 8 * 16 + four % 4 * 4) & 15;
+            if ((two & 3) >= two >> 2)
+                fail_block("a sparse wgmma whose metadata has the places of four elements out of order");
+            for (unsigned i = 0; i < 2; ++i)
+                matrices.a[row * inner + four * 4 + (two >> 2 * i & 3)] =
+                    packed[row * inner / 2 + four * 2 + i];
+        }
+}
+
 void read_factors(Matrices& matrices, const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
     const Wgmma& one = *lanes[0];
-    unsigned bytes = bytes_of(one.a_kind), inner = matrices.inner;
+    unsigned bytes = bytes_of(one.a_kind), inner = one.sparse ? matrices.inner / 2 : matrices.inner;
     if (one.a_in_registers) {
         unsigned each = 4 / bytes;
         for (unsigned lane = 0; lane < kWarp; ++lane)
@@ -150,6 +175,9 @@ void read_factors(Matrices& matrices, const Wgmma* const (&lanes)[kWarp], unsign
                     own_shared_place(layout.of(warp_in_group * kRows + row, at, bytes, one.a_transposed)),
                     one.a_kind);
     }
+    if (one.sparse)
+        spread(matrices, lanes);
+    inner = matrices.inner;
     Layout layout(one.b_descriptor);
     for (unsigned column = 0; column < one.columns; ++column)
         for (unsigned at = 0; at < inner; ++at)
@@ -194,9 +222,9 @@ void multiply(const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
     for (const Wgmma* lane : lanes)
         if (lane->b_descriptor != one.b_descriptor || lane->columns != one.columns ||
             lane->b_kind != one.b_kind || (!one.a_in_registers && lane->a_descriptor != one.a_descriptor) ||
-            lane->scale_d != one.scale_d)
+            lane->scale_d != one.scale_d || lane->sparse != one.sparse || lane->selector != one.selector)
             fail_block("lanes of a warp give different operands to one wgmma");
-    matrices.inner = 32 / bytes_of(one.a_kind);
+    matrices.inner = inner_of(one);
     matrices.columns = one.columns;
     read_factors(matrices, lanes, warp_in_group);
     auto each_sum = [&](auto act) {
@@ -303,8 +331,9 @@ void run_groups(CudamasterCpuExchange* all) {
 
 // 16 bytes of each factor at a time, for an observer; rows of A are those of the warp.
 template <class Each> void each_piece(const Wgmma& of, unsigned warp_in_group, Each each) {
-    unsigned bytes = bytes_of(of.a_kind), inner = 32 / bytes, pack = 16 / bytes;
-    auto factor = [&](unsigned long long descriptor, unsigned first, unsigned count, bool transposed) {
+    unsigned bytes = bytes_of(of.a_kind), inner = inner_of(of), pack = 16 / bytes;
+    auto factor = [&](unsigned long long descriptor, unsigned first, unsigned count, unsigned inner,
+                      bool transposed) {
         Layout layout(descriptor);
         unsigned outer_step = transposed ? pack : 1, inner_step = transposed ? 1 : pack;
         for (unsigned outer = first; outer < first + count; outer += outer_step)
@@ -312,8 +341,8 @@ template <class Each> void each_piece(const Wgmma& of, unsigned warp_in_group, E
                 each(static_cast<const char*>(own_shared_place(layout.of(outer, at, bytes, transposed))));
     };
     if (!of.a_in_registers)
-        factor(of.a_descriptor, warp_in_group * kRows, kRows, of.a_transposed);
-    factor(of.b_descriptor, 0, of.columns, of.b_transposed);
+        factor(of.a_descriptor, warp_in_group * kRows, kRows, 32 / bytes, of.a_transposed);
+    factor(of.b_descriptor, 0, of.columns, inner, of.b_transposed);
 }
 
 } // namespace

@@ -118,6 +118,8 @@ struct CudamasterCpuWgmma {
     unsigned int columns, count; // and how many registers `d` has
     unsigned long long a_descriptor, b_descriptor;
     unsigned int a[4];
+    unsigned int sparse, places,
+        selector; // of a: where the two of each four are, in the pair of lanes that is selected
     void* d[128];
     const void* site;
 };

@@ -417,7 +417,8 @@ void Tracer::bulk_comes(const void* barrier, unsigned bytes) {
     counts_.shared.bulk_bytes += bytes;
 }
 
-// Each of the four warps makes a quarter: 16 rows, with 32 bytes of k. The second factor is read once for all of them.
+// Each of the four warps makes a quarter: 16 rows, with 32 bytes of k. The second factor is read once for all of them. Of a
+// sparse product those that are made count, half of its shape, and all of the second factor.
 void Tracer::product_starts(const CudamasterCpuWgmma& product) {
     constexpr unsigned kRows = 16, kBytes = 32;
     unsigned type = 0, bytes = 2;
@@ -436,8 +437,8 @@ void Tracer::product_starts(const CudamasterCpuWgmma& product) {
         type = 3, bytes = 1;
     }
     counts_.products.operations[type] += 2ull * kRows * product.columns * (kBytes / bytes);
-    counts_.shared.factor_bytes +=
-        (product.a_in_registers ? 0 : kRows * kBytes) + product.columns * kBytes / 4;
+    counts_.shared.factor_bytes += (product.a_in_registers ? 0 : kRows * kBytes) +
+                                   product.columns * (product.sparse ? 2 * kBytes : kBytes) / 4;
 }
 
 // Lanes of a warp that wait for the same find that out at different places of a loop, so they are not brought together:

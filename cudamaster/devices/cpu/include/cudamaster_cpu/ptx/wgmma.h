@@ -28,10 +28,12 @@ template <class Tag> constexpr int kind_of() {
 struct WgmmaOperands {
     CudamasterCpuWgmma product{};
     int registers = 0, descriptors = 0, numbers = 0;
-    long long constants[4] = {1, 1, 0, 0};
+    long long constants[5] = {1, 1, 0, 0, 0};
 
     CUDAMASTER_CPU_PART void take(void* place) { product.d[product.count++] = place; }
-    CUDAMASTER_CPU_PART void take(B32 word) { product.a[registers++] = word; }
+    CUDAMASTER_CPU_PART void take(B32 word) {
+        (descriptors ? product.places : product.a[registers++]) = word;
+    }
     CUDAMASTER_CPU_PART void take(B64 descriptor) {
         product.a_descriptor = product.b_descriptor;
         product.b_descriptor = descriptor;
@@ -42,24 +44,38 @@ struct WgmmaOperands {
     CUDAMASTER_CPU_PART void take(int constant) { constants[numbers++] = constant; }
 };
 
-template <class Sync, class Aligned, class Shape, class D, class A, class B, class... More, class... Operands>
-CUDAMASTER_CPU_PART inline void wgmma_mma_async(Operands... operands) {
-    WgmmaOperands all;
-    (all.take(operands), ...);
+template <class D, class A, class B, class... More>
+CUDAMASTER_CPU_PART inline void make_product(WgmmaOperands& all, const long long* constants,
+                                             const void* site) {
     CudamasterCpuWgmma& product = all.product;
     product.d_kind = kind_of<D>();
     product.a_kind = kind_of<A>();
     product.b_kind = kind_of<B>();
     product.columns = product.count * (std::is_same<D, t_f16>::value ? 4 : 2);
     product.a_in_registers = all.registers > 0;
-    product.a_negated = all.constants[0] < 0;
-    product.b_negated = all.constants[1] < 0;
+    product.a_negated = constants[0] < 0;
+    product.b_negated = constants[1] < 0;
     // Of a factor in registers it need not be said how it lies.
-    product.a_transposed = all.registers ? 0 : static_cast<int>(all.constants[2]);
-    product.b_transposed = static_cast<int>(all.constants[all.registers ? 2 : 3]);
+    product.a_transposed = all.registers ? 0 : static_cast<int>(constants[2]);
+    product.b_transposed = static_cast<int>(constants[all.registers ? 2 : 3]);
     product.saturates = has<t_satfinite, More...>;
-    product.site = __builtin_return_address(0);
+    product.site = site;
     cudamaster_cpu_wgmma(&product);
+}
+template <class Sync, class Aligned, class Shape, class D, class A, class B, class... More, class... Operands>
+CUDAMASTER_CPU_PART inline void wgmma_mma_async(Operands... operands) {
+    WgmmaOperands all;
+    (all.take(operands), ...);
+    make_product<D, A, B, More...>(all, all.constants, __builtin_return_address(0));
+}
+// The first of its constants is the selector.
+template <class Sync, class Aligned, class Shape, class D, class A, class B, class... Operands>
+CUDAMASTER_CPU_PART inline void wgmma_mma_async_sp(Operands... operands) {
+    WgmmaOperands all;
+    (all.take(operands), ...);
+    all.product.sparse = 1;
+    all.product.selector = static_cast<unsigned>(all.constants[0]);
+    make_product<D, A, B>(all, all.constants + 1, __builtin_return_address(0));
 }
 template <class... Tags> inline void wgmma_fence() {
     cudamaster_cpu_wgmma_fence();
