@@ -4,8 +4,8 @@
 //      division after it. Here every thread requests its 16 bytes of both outputs and the LSEs at once, so
 //      that the trip to memory is made once; the lanes of a head compute the same two normalised weights from
 //      a single exponential, and an element costs two multiplications. Elements are opened and rounded in
-//      pairs: one by one, instructions bound the kernel (37 instead of 27 µs on the device for 1024 tokens, 64
-//      heads of 256). A block holds several heads, which lie next to each other in memory. Head sizes or
+//      pairs: one by one, instructions bound the kernel (37 instead of 27 µs on the device for 1024 tokens,
+//      64 heads of 256). A block holds several heads, which lie next to each other in memory. Head sizes or
 //      pointers that do not fit 16 bytes take the same kernel with one element per load. Memory binds it now.
 // flags: -O3 --use_fast_math
 #include <cuda_bf16.h>
