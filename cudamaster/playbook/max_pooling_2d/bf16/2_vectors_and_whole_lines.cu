@@ -1,0 +1,233 @@
+// idea: Sixteen bytes of columns to a thread, and results that leave in whole lines
+// why: The step before loads 2 bytes at a time, three times for a window of three, and its time goes into
+//      instructions and L2. Here a thread requests 16 bytes of each of its rows at once. What its windows
+//      cover beside them comes from the next lanes by shuffles; only the ends of a warp load it. So an input
+//      is loaded once, apart from rows that two strips share, which L2 has. Elements are compared in pairs.
+//      Places outside the plane are minus infinity. Rows of results are rarely aligned (607 or 609 columns):
+//      they go to shared memory, and a warp stores a row in whole lines. If rows are aligned, each thread
+//      stores its own results. A lane for each word, which needs no shared memory, has stores that begin
+//      anywhere and touch five sectors for four: 34 µs. 16 x 3 planes of 608 x 608, a window of 3, padding 1,
+//      all through shared memory: 28 µs the whole call on an H200; the step before takes 59. Windows other
+//      than the three that are compiled take one thread per output. L2 and memory bind it now: about 86 % of
+//      the rate of a copy of as many bytes. With windows of 4 and strides of 2 it is about two thirds; we do
+//      not know why.
+// flags: -O3
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+typedef unsigned short Element; // the bits of a bf16
+typedef unsigned int Pair;      // of neighbours
+
+constexpr int kWarp = 32;
+constexpr int kWidth = 8; // columns of a thread, in 16 bytes
+constexpr int kPairs = kWidth / 2;
+constexpr int kMostThreads = 128; // of a block
+constexpr int kBlocks = 8;        // of a multiprocessor, if they are that large, or more
+constexpr int kMostPlanes = 65535;
+constexpr Pair kNone = 0xff80ff80u;                                  // minus infinity twice
+template <int kStride> constexpr int kRowsAt = kStride == 1 ? 4 : 2; // rows of results of a thread
+
+__device__ Pair larger(Pair a, Pair b) {
+    __nv_bfloat162 largest = __hmax2(*(const __nv_bfloat162*)&a, *(const __nv_bfloat162*)&b);
+    return *(const Pair*)&largest;
+}
+
+// The neighbours where one pair ends and the next begins.
+__device__ Pair between(Pair a, Pair b) {
+    return __byte_perm(a, b, 0x5432);
+}
+
+// The columns j and j + 1, if they lie before `end`.
+__device__ Pair pair_at(const Element* line, int j, int end) {
+    Pair pair = kNone;
+    if (j < end)
+        pair = __byte_perm(pair, line[j], 0x3254);
+    if (j + 1 < end)
+        pair = __byte_perm(pair, line[j + 1], 0x5410);
+    return pair;
+}
+
+// Neighbouring results of a thread.
+template <int kCount> struct __align__(kCount * sizeof(Pair)) Results {
+    Pair at[kCount];
+};
+
+// The largest of each window, kRows rows of results to a thread. If rows of the output are aligned to what a
+// thread has, it stores its results itself (direct); otherwise they leave through shared memory.
+// Rows of the input are aligned to vectors (kAligned), to pairs (paired) or to elements.
+template <int kSize, int kStride, int kPadding, bool kAligned>
+__global__ void __launch_bounds__(kMostThreads, kBlocks)
+    max_pooling_2d_bf16_kernel_optimized(const Element* input, Element* output, long long planes, int H,
+                                         int W, int H_out, int W_out, int strips, bool direct, bool paired) {
+    constexpr int kRows = kRowsAt<kStride>;
+    constexpr int kInputRows = (kRows - 1) * kStride + kSize;
+    constexpr int kAfter = kSize - kStride - kPadding;
+    constexpr int kOut = kPairs / kStride;
+    typedef ::Results<kOut> Results;
+    extern __shared__ __align__(16) unsigned char shared[];
+    Results* results = (Results*)shared; // kRows rows of the block
+    int lane = threadIdx.x % kWarp;
+    int part = blockIdx.x / strips, first = (blockIdx.x - part * strips) * kRows;
+    int thread = part * blockDim.x + threadIdx.x, j = thread * kWidth;
+    int begin = part * blockDim.x * 2 * kOut, length = min(W_out - begin, (int)blockDim.x * 2 * kOut);
+    for (long long plane = blockIdx.y; plane < planes; plane += gridDim.y) {
+        // A row of the thread's columns in pairs, with the pair before them and the pair behind them. Places
+        // outside the plane never win.
+        Pair columns[kInputRows][kPairs + 2];
+#pragma unroll
+        for (int i = 0; i < kInputRows; ++i) {
+            // Rows outside the plane are clamped to its edge, which lies in the same window.
+            long long y = min(max(first * kStride - kPadding + i, 0), H - 1);
+            const Element* line = input + (plane * H + y) * W;
+            Pair* row = columns[i];
+#pragma unroll
+            for (int q = 0; q < kPairs + 2; ++q)
+                row[q] = kNone;
+            if (kAligned && j < W) {
+                uint4 own = *(const uint4*)(line + j);
+                row[1] = own.x, row[2] = own.y, row[3] = own.z, row[4] = own.w;
+            }
+#pragma unroll
+            for (int q = 0; q < kPairs; ++q) {
+                if (!kAligned && paired && j + 2 * q < W)
+                    row[q + 1] = *(const Pair*)(line + j + 2 * q);
+                if (!kAligned && !paired)
+                    row[q + 1] = pair_at(line, j + 2 * q, W);
+            }
+            // Only the ends of a warp load what lies beside them.
+            if (kPadding > 0 && lane == 0 && j > 0 && j <= W)
+                row[0] = (Pair)line[j - 1] << 16;
+            if (kAfter > 0 && lane == kWarp - 1)
+                row[kPairs + 1] = pair_at(line, j + kWidth, kAfter > 1 ? W : min(W, j + kWidth + 1));
+        }
+        Pair largest[kInputRows][kOut];
+#pragma unroll
+        for (int i = 0; i < kInputRows; ++i) {
+            Pair* row = columns[i];
+            Pair before = __shfl_up_sync(~0u, row[kPairs], 1), after = __shfl_down_sync(~0u, row[1], 1);
+            row[0] = lane > 0 ? before : row[0];
+            row[kPairs + 1] = lane < kWarp - 1 ? after : row[kPairs + 1];
+            Pair odd[kPairs + 1]; // pairs that begin at odd columns, from the one before the thread's own on
+#pragma unroll
+            for (int q = 0; q <= kPairs; ++q)
+                odd[q] = between(row[q], row[q + 1]);
+            if (kStride == 1) {
+#pragma unroll
+                for (int q = 0; q < kOut; ++q) {
+                    largest[i][q] = larger(row[q + 1], odd[q + 1 - kPadding]);
+                    if (kSize == 3)
+                        largest[i][q] = larger(largest[i][q], kPadding > 0 ? odd[q + 1] : row[q + 2]);
+                }
+            } else { // four columns, whose pairs are joined first
+#pragma unroll
+                for (int q = 0; q < kOut; ++q) {
+                    const Pair* from = kPadding > 0 ? &odd[2 * q] : &row[2 * q + 1];
+                    Pair a = larger(from[0], from[1]), b = larger(from[1], from[2]);
+                    largest[i][q] = larger(__byte_perm(a, b, 0x5410), __byte_perm(a, b, 0x7632));
+                }
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < kRows; ++k) {
+            Results u;
+#pragma unroll
+            for (int o = 0; o < kOut; ++o) {
+                u.at[o] = largest[k * kStride][o];
+#pragma unroll
+                for (int i = 1; i < kSize; ++i)
+                    u.at[o] = larger(u.at[o], largest[k * kStride + i][o]);
+            }
+            if (!direct)
+                results[k * blockDim.x + threadIdx.x] = u;
+            else if (first + k < H_out && thread * 2 * kOut < W_out)
+                *(Results*)(output + (plane * H_out + first + k) * W_out + thread * 2 * kOut) = u;
+        }
+        if (!direct) {
+            __syncthreads();
+            // A warp takes a row; its stores fill whole lines but for the ends of the row.
+            for (int k = threadIdx.x / kWarp; k < kRows && first + k < H_out; k += blockDim.x / kWarp) {
+                Element* to = output + (plane * H_out + first + k) * W_out + begin;
+                const Element* from = (const Element*)(results + k * blockDim.x);
+                int e = 2 * lane - (int)((size_t)to / sizeof(Element) % (2 * kWarp));
+                if (e == -1)
+                    to[0] = from[0];
+                if (e >= 0 && e + 1 < length)
+                    *(Pair*)(to + e) = from[e] | (Pair)from[e + 1] << 16;
+                if (e >= 0 && e + 1 == length)
+                    to[e] = from[e];
+#pragma unroll 4
+                for (e += 2 * kWarp; e + 1 < length; e += 2 * kWarp)
+                    *(Pair*)(to + e) = from[e] | (Pair)from[e + 1] << 16;
+                if (e + 1 == length)
+                    to[e] = from[e];
+            }
+            if (plane + gridDim.y < planes)
+                __syncthreads();
+        }
+    }
+}
+
+// Any window: one thread per output.
+__global__ void max_pooling_2d_any_bf16_kernel_optimized(const __nv_bfloat16* input, __nv_bfloat16* output,
+                                                         long long planes, int H, int W, int H_out, int W_out,
+                                                         int kernel_size, int stride, int padding) {
+    long long index = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (index >= planes * H_out * W_out)
+        return;
+    long long left = index % W_out * stride - padding, top = index / W_out % H_out * stride - padding;
+    int x_begin = max(left, 0LL), x_end = min(left + kernel_size, (long long)W);
+    int y_begin = max(top, 0LL), y_end = min(top + kernel_size, (long long)H);
+    const __nv_bfloat16* plane = input + index / W_out / H_out * H * W;
+    float largest = __bfloat162float(plane[(long long)y_begin * W + x_begin]);
+    for (int y = y_begin; y < y_end; ++y)
+        for (int x = x_begin; x < x_end; ++x)
+            largest = fmaxf(largest, __bfloat162float(plane[(long long)y * W + x]));
+    output[index] = __float2bfloat16(largest);
+}
+
+template <int kSize, int kStride, int kPadding>
+void max_pooling_2d_bf16_launch(const __nv_bfloat16* input, __nv_bfloat16* output, long long planes, int H,
+                                int W, int H_out, int W_out) {
+    constexpr int kRows = kRowsAt<kStride>;
+    constexpr int kOut = kWidth / kStride; // results
+    int vectors = (W_out - 1) / kOut + 1, parts = (vectors - 1) / kMostThreads + 1;
+    int threads = ((vectors - 1) / parts / kWarp + 1) * kWarp;
+    int strips = (H_out - 1) / kRows + 1;
+    auto kernel = max_pooling_2d_bf16_kernel_optimized<kSize, kStride, kPadding, false>;
+    if (W % kWidth == 0 && (size_t)input % 16 == 0)
+        kernel = max_pooling_2d_bf16_kernel_optimized<kSize, kStride, kPadding, true>;
+    bool paired = W % 2 == 0 && (size_t)input % 4 == 0;
+    bool direct = W_out % kOut == 0 && (size_t)output % 16 == 0;
+    size_t bytes = direct ? 0 : kRows * threads * kOut * sizeof(__nv_bfloat16);
+    dim3 blocks(strips * parts, planes < kMostPlanes ? planes : kMostPlanes);
+    kernel<<<blocks, threads, bytes>>>((const Element*)input, (Element*)output, planes, H, W, H_out, W_out,
+                                       strips, direct, paired);
+}
+
+extern "C" void max_pooling_2d_bf16_optimized(const __nv_bfloat16* input, __nv_bfloat16* output, int N, int C,
+                                              int H, int W, int kernel_size, int stride, int padding) {
+    int H_out = (H + 2 * padding - kernel_size) / stride + 1;
+    int W_out = (W + 2 * padding - kernel_size) / stride + 1;
+    long long planes = (long long)N * C;
+    auto window = [&](int size, int step, int around) {
+        return kernel_size == size && stride == step && padding == around;
+    };
+    if (window(2, 1, 0))
+        max_pooling_2d_bf16_launch<2, 1, 0>(input, output, planes, H, W, H_out, W_out);
+    else if (window(2, 1, 1))
+        max_pooling_2d_bf16_launch<2, 1, 1>(input, output, planes, H, W, H_out, W_out);
+    else if (window(3, 1, 0))
+        max_pooling_2d_bf16_launch<3, 1, 0>(input, output, planes, H, W, H_out, W_out);
+    else if (window(3, 1, 1))
+        max_pooling_2d_bf16_launch<3, 1, 1>(input, output, planes, H, W, H_out, W_out);
+    else if (window(4, 2, 0))
+        max_pooling_2d_bf16_launch<4, 2, 0>(input, output, planes, H, W, H_out, W_out);
+    else if (window(4, 2, 1))
+        max_pooling_2d_bf16_launch<4, 2, 1>(input, output, planes, H, W, H_out, W_out);
+    else {
+        int threads = 256;
+        int blocks = (planes * H_out * W_out - 1) / threads + 1;
+        max_pooling_2d_any_bf16_kernel_optimized<<<blocks, threads>>>(input, output, planes, H, W, H_out,
+                                                                      W_out, kernel_size, stride, padding);
+    }
+}
