@@ -22,6 +22,8 @@
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
+#include <cooperative_groups.h>
+#include <cuda.h>
 #include <cuda_bf16.h>
 
 using Element = __nv_bfloat16;
@@ -489,15 +491,17 @@ __device__ void add_near(Sums* sums, float value, unsigned address) {
         sums[j].add(value, shared_at(address ^ (j * 16)));
 }
 
-// From lanes that have a row each to lanes that have part lane % 8 of eight rows each, sum j that of row
-// lane / 8 * 8 + j.
-__device__ void turn(Sums* sums) {
+// Sum j goes to the lane with whose number j differs, and that lane's comes here.
+__device__ void exchange(Sums* sums) {
 #pragma unroll
     for (int j = 1; j < kChunk; ++j)
 #pragma unroll
         for (int c = 0; c < kColumns; ++c)
             sums[j].at[c] = __shfl_xor_sync(kFullMask, sums[j].at[c], j);
-    // Now sum j is that of the row of the lane with whose number j differs.
+}
+
+// Sum j and sum j ^ lane % 8 change places.
+__device__ void permute(Sums* sums) {
 #pragma unroll
     for (int bit = 1; bit < kChunk; bit *= 2) {
         bool swaps = (threadIdx.x & bit) != 0;
@@ -511,6 +515,13 @@ __device__ void turn(Sums* sums) {
                     sums[j ^ bit].at[c] = swaps ? here : there;
                 }
     }
+}
+
+// From lanes that have a row each to lanes that have part lane % 8 of eight rows each, sum j that of row
+// lane / 8 * 8 + j.
+__device__ void turn(Sums* sums) {
+    exchange(sums);
+    permute(sums);
 }
 
 // The next pairs of entries of a row.
@@ -817,6 +828,410 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     return true;
 }
 
+// Small matrices: one launch sorts and multiplies. Each block prepares a share of the rows while its slab is on the way. A
+// row's place is how many rows have a smaller key, so no place needs an atomic operation or a plan.
+constexpr int kRowsOfX = 2048; // the same in every case
+constexpr int kBox = 128;      // rows of X that a block asks for at a time
+constexpr int kBoxes = 14;
+// Boxes asked for before the keys are known, before all know them, and before entries are brought.
+constexpr int kAskedFirst = 4, kAskedSecond = 7, kAskedThird = 10;
+constexpr int kInSlab = kBoxes * kBox; // rows of X in this slab
+constexpr int kSmallShared = (kInSlab + 1) * kChunk * 16;
+constexpr int kWarps = kLarge / 32;
+constexpr int kFarPlaces = kFarthest + 1;
+constexpr int kMostRows = 8192; // of a small matrix
+constexpr int kFewRows = 512;   // for fewer a slab is not worthwhile
+constexpr int kLongKey = 0xffff;
+constexpr int kAhead = 4;          // entries that a lane asks for at a time
+constexpr int kKeyBoxes = 2;       // whose place the keys take at first
+constexpr int kNoKey = 0x7fffffff; // above all keys
+
+// Where they are sorted.
+struct Places {
+    int* keys;     // of rows: a key of 16 bits, and the row below it
+    int4* members; // of groups: row, entries in the slab or -1 for a long row, entries beyond it
+    int2* nears;   // kLongest of each row: offset in the slab, bits of the value
+    int2* fars;    // kFarPlaces of each row: column or -1, bits of the value
+};
+
+// The order of rows: as that of bins, but that each length stands alone.
+__device__ int key_of(int count, int far) {
+    return count <= kLongest && far <= kFarthest
+               ? (kFarthest - far) * (kLongest + 1) + (far % 2 == 0 ? kLongest - count : count)
+               : kLongKey;
+}
+
+// Entries of rows as the caller has them.
+struct Entries {
+    const int* columns;
+    const Element* values;
+    const int* row_offsets;
+    __device__ int first(int row) const { return row_offsets[row]; }
+    __device__ int last(int row) const { return row_offsets[row + 1]; }
+    __device__ int column(int p) const { return columns[p]; }
+    __device__ float value(int p) const { return (float)values[p]; }
+};
+
+// The inverse of turn.
+__device__ void turn_back(Sums* sums) {
+    permute(sums);
+    exchange(sums);
+}
+
+// The rows that a warp prepares, kMine at most: it counts their entries, tells their keys to all, and when it knows those of
+// all others, brings the entries to their places.
+template <int kMine> struct Share {
+    int row[kMine], first[kMine], count[kMine], key[kMine];
+    int column[kMine]; // of the first 32 entries, each in a lane
+    float value[kMine];
+
+    __device__ void load(int rows, const Entries& entries) {
+        int from = (int)((long long)rows * blockIdx.x / gridDim.x),
+            to = (int)((long long)rows * (blockIdx.x + 1) / gridDim.x);
+#pragma unroll
+        for (int i = 0; i < kMine; ++i) {
+            row[i] = from + threadIdx.x / 32 + i * kWarps;
+            if (row[i] >= to)
+                row[i] = -1;
+            first[i] = row[i] >= 0 ? entries.first(row[i]) : 0;
+            count[i] = row[i] >= 0 ? entries.last(row[i]) - first[i] : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < kMine; ++i)
+            get(entries, i, 0, column[i], value[i]);
+    }
+    // Entry `from` + lane of row i; column -1 if there is none.
+    __device__ void get(const Entries& entries, int i, int from, int& entry_column,
+                        float& entry_value) const {
+        int p = from + (int)threadIdx.x % 32;
+        entry_column = p < count[i] ? entries.column(first[i] + p) : -1;
+        entry_value = p < count[i] ? entries.value(first[i] + p) : 0.0f;
+    }
+    // Calls visit(column, value) for all entries of row i, 32 at a time.
+    template <class Visit> __device__ void for_each(const Entries& entries, int i, Visit visit) const {
+        visit(column[i], value[i]);
+        for (int from = 32; from < count[i]; from += 32) {
+            int entry_column;
+            float entry_value;
+            get(entries, i, from, entry_column, entry_value);
+            visit(entry_column, entry_value);
+        }
+    }
+    __device__ void tell_keys(int rows, const Entries& entries, const Places& places) {
+#pragma unroll
+        for (int i = 0; i < kMine; ++i) {
+            int far = 0;
+            if (count[i] <= kLongest + kFarthest)
+                for_each(entries, i, [&](int column, float) {
+                    far += __popc(__ballot_sync(kFullMask, column >= kInSlab));
+                });
+            key[i] = (count[i] <= kLongest + kFarthest ? key_of(count[i] - far, far) : kLongKey) * kMostRows +
+                     row[i];
+            if (row[i] >= 0 && threadIdx.x % 32 == 0)
+                places.keys[row[i]] = key[i];
+        }
+    }
+    // `keys` are those of all rows, and behind them kNoKey up to a multiple of 128.
+    __device__ void bring(int rows, const int4* keys, const Entries& entries, const Places& places) {
+        int lane = threadIdx.x % 32;
+        int position[kMine] = {};
+#pragma unroll 4
+        for (int p = lane; p * 4 < rows; p += 32) {
+            int4 four = keys[p];
+#pragma unroll
+            for (int i = 0; i < kMine; ++i)
+                position[i] += (four.x < key[i]) + (four.y < key[i]) + (four.z < key[i]) + (four.w < key[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < kMine; ++i) {
+            int place = __reduce_add_sync(kFullMask, position[i]), near = 0, far = 0;
+            if (row[i] < 0)
+                continue;
+            bool is_long = key[i] / kMostRows == kLongKey;
+            if (!is_long) {
+                int2* nears = places.nears + (size_t)(place / kRows) * (kLongest * kRows) + place % kRows;
+                int2* fars = places.fars + (size_t)(place / kRows) * (kFarPlaces * kRows) + place % kRows;
+                for_each(entries, i, [&](int column, float value) {
+                    bool beyond = column >= kInSlab;
+                    unsigned before = (1u << lane) - 1,
+                             in_slab = __ballot_sync(kFullMask, column >= 0 && !beyond),
+                             others = __ballot_sync(kFullMask, beyond);
+                    if (beyond)
+                        fars[(far + __popc(others & before)) * kRows] =
+                            make_int2(column, __float_as_int(value));
+                    else if (column >= 0)
+                        nears[(near + __popc(in_slab & before)) * kRows] =
+                            make_int2(column * (kChunk * 16), __float_as_int(value));
+                    near += __popc(in_slab);
+                    far += __popc(others);
+                });
+                if (lane >= far && lane < kFarPlaces)
+                    fars[lane * kRows] = make_int2(-1, 0);
+            }
+            if (lane == 0)
+                places.members[place] = make_int4(row[i], is_long ? -1 : near, far, 0);
+        }
+    }
+};
+
+// Asks for boxes of the slab; each tells the barrier of its own when it is there.
+__device__ void ask_for(const CUtensorMap* map, int column, int from, int to, unsigned slab,
+                        unsigned arrivals) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0)
+        for (int i = from; i < to; ++i) {
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrivals + i * 8),
+                         "r"(kBox * kChunk * 16)
+                         : "memory");
+            asm volatile(
+                "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                "{%2, %3}], [%4];" ::"r"(slab + i * kBox * kChunk * 16),
+                "l"(map), "r"(column), "r"(i * kBox), "r"(arrivals + i * 8)
+                : "memory");
+        }
+#endif
+}
+
+__device__ void wait_for_slab(unsigned arrivals) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    for (int i = 0; i < kBoxes; ++i)
+        asm volatile("{.reg .pred done;\n"
+                     "again:\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+                     "@!done bra again;}" ::"r"(arrivals + i * 8)
+                     : "memory");
+#endif
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+constexpr int kSmallThreads = kLarge;
+#else
+constexpr int kSmallThreads =
+    32; // too few for a launch, by which the host sees that there is nothing to launch
+#endif
+
+template <int kMine>
+__global__ void __launch_bounds__(kSmallThreads, 1)
+    small_kernel_optimized(const __grid_constant__ CUtensorMap map, int rows, int K, int slabs, int parts,
+                           Entries entries, Places places, const Element* __restrict__ X,
+                           Element* __restrict__ Y) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(kChunk * 16) int4 slab_rows[];
+    __shared__ __align__(8) unsigned long long arrived[kBoxes];
+    __shared__ int next_group;
+    __shared__ Sums partial[kWarps / 2][kChunk];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, place = lane % kChunk, part = blockIdx.x / slabs;
+    int first_column = (int)(blockIdx.x % slabs) * kWidth;
+    unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows),
+             arrivals = (unsigned)__cvta_generic_to_shared(arrived);
+    if (threadIdx.x == 0) {
+        next_group = kWarps;
+        for (int i = 0; i < kBoxes; ++i)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrivals + i * 8) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    if (threadIdx.x < kChunk)
+        slab_rows[kInSlab * kChunk + threadIdx.x] = make_int4(0, 0, 0, 0);
+
+    // The slab is asked for bit by bit: what the sorting has to read and write would wait behind it.
+    auto grid = cooperative_groups::this_grid();
+    ask_for(&map, first_column, 0, kAskedFirst, slab, arrivals);
+    Share<kMine> share;
+    share.load(rows, entries);
+    share.tell_keys(rows, entries, places);
+    int padded = (rows + 127) / 128 * 128;
+    if (blockIdx.x == 0 && (int)threadIdx.x < padded - rows)
+        places.keys[rows + threadIdx.x] = kNoKey;
+    ask_for(&map, first_column, kAskedFirst, kAskedSecond, slab, arrivals);
+    grid.sync();
+    ask_for(&map, first_column, kAskedSecond, kAskedThird, slab, arrivals);
+    // Rows of X beyond the slab, from memory into L2.
+    if (threadIdx.x < kRowsOfX - kInSlab)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(
+            (const void*)(X + first_column + (kInSlab + threadIdx.x) * (size_t)K)));
+    int4* keys = slab_rows + (kBoxes - kKeyBoxes) * kBox * kChunk;
+    for (int i = threadIdx.x; i < padded / 4; i += kLarge)
+        keys[i] = __ldcg((const int4*)places.keys + i);
+    __syncthreads();
+    share.bring(rows, keys, entries, places);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    ask_for(&map, first_column, kAskedThird, kBoxes, slab, arrivals);
+    grid.sync();
+
+    // Multiplies groups, a lane for each row.
+    long long k = first_column + place * kColumns;
+    bool inside = k < K, waited = false;
+    const Element* x = X + k;
+    Element* y = Y + k;
+    int groups = (rows + kRows - 1) / kRows, next = warp * parts + part;
+    int4 next_member = make_int4(0, -1, 0, 0);
+    int2 ahead[kAhead];
+    auto fetch_member = [&]() {
+        int position = next * kRows + lane;
+        next_member = position < rows ? __ldcg(places.members + position) : make_int4(0, -1, 0, 0);
+    };
+    // The entries of a lane from `at` on; behind its last, products with zeros.
+    auto fetch = [&](int group, int at, int count) {
+        const int2* from = places.nears + (size_t)group * (kLongest * kRows) + lane;
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i)
+            ahead[i] = at + i < count ? __ldcg(from + (at + i) * kRows) : make_int2(kInSlab * kChunk * 16, 0);
+    };
+    fetch_member();
+    fetch(next, 0, next_member.y);
+    while (next < groups) {
+        int group = next;
+        int4 member = next_member;
+        if (lane == 0)
+            next = atomicAdd(&next_group, 1) * parts + part;
+        next = __shfl_sync(kFullMask, next, 0);
+        fetch_member();
+        int longest = __reduce_max_sync(kFullMask, member.y),
+            farthest = __reduce_max_sync(kFullMask, member.z);
+        Sums sum[kChunk];
+#pragma unroll
+        for (int j = 0; j < kChunk; ++j)
+            sum[j].clear();
+        auto add_fars = [&]() {
+            const int4* from =
+                (const int4*)(places.fars + (size_t)group * (kFarPlaces * kRows) + lane / kChunk * kChunk);
+#pragma unroll 1
+            for (int i = 0; i < farthest; ++i) {
+                int2 far[kChunk];
+#pragma unroll
+                for (int j = 0; j < kChunk; j += 2) {
+                    int4 two = __ldcg(from + i * (kRows / 2) + j / 2);
+                    far[j] = make_int2(two.x, two.y);
+                    far[j + 1] = make_int2(two.z, two.w);
+                }
+                uint4 v[kChunk];
+#pragma unroll
+                for (int j = 0; j < kChunk; ++j)
+                    v[j] =
+                        inside && far[j].x >= 0 ? __ldg((const uint4*)(x + far[j].x * (size_t)K)) : uint4();
+#pragma unroll
+                for (int j = 0; j < kChunk; ++j)
+                    sum[j].add(__int_as_float(far[j].y), v[j]);
+            }
+        };
+        bool far_first = !waited;
+        if (far_first) {
+            add_fars();
+            turn_back(sum);
+            wait_for_slab(arrivals);
+            waited = true;
+        }
+        for (int at = 0; at < longest; at += kAhead) {
+            int2 now[kAhead];
+#pragma unroll
+            for (int i = 0; i < kAhead; ++i)
+                now[i] = ahead[i];
+            fetch(group, at + kAhead, member.y);
+#pragma unroll
+            for (int i = 0; i < kAhead; ++i)
+                if (at + i < longest)
+                    add_near(sum, __int_as_float(now[i].y), slab + place * 16 + now[i].x);
+        }
+        fetch(next, 0, next_member.y);
+        turn(sum);
+        if (!far_first)
+            add_fars();
+        int target = member.y >= 0 ? member.x : -1;
+#pragma unroll
+        for (int j = 0; j < kChunk; ++j) {
+            int row = __shfl_sync(kFullMask, target, lane / kChunk * kChunk + j);
+            if (inside && row >= 0)
+                sum[j].store(y + row * (size_t)K);
+        }
+    }
+
+    // Long rows stand behind all others. The block shares each, eight lanes have an entry.
+    wait_for_slab(arrivals);
+    for (int position = rows - 1 - part; position >= 0; position -= parts) {
+        int4 member = __ldcg(places.members + position);
+        if (member.y >= 0)
+            break;
+        int first = entries.first(member.x), last = entries.last(member.x);
+        Sums sum;
+        sum.clear();
+#pragma unroll 4
+        for (int p = first + (int)threadIdx.x / kChunk; p < last; p += kLarge / kChunk) {
+            int column = entries.column(p);
+            uint4 v = {};
+            if (column < kInSlab)
+                v = shared_at(slab + place * 16 + column * (kChunk * 16));
+            else if (inside)
+                v = __ldg((const uint4*)(x + column * (size_t)K));
+            sum.add(entries.value(p), v);
+        }
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c)
+            for (int distance = kChunk; distance < 32; distance *= 2)
+                sum.at[c] += __shfl_xor_sync(kFullMask, sum.at[c], distance);
+        for (int half = kWarps / 2; half > 0; half /= 2) {
+            if (lane < kChunk && warp >= half && warp < 2 * half)
+                partial[warp - half][lane] = sum;
+            __syncthreads();
+            if (lane < kChunk && warp < half)
+                for (int c = 0; c < kColumns; ++c)
+                    sum.at[c] += partial[warp][lane].at[c];
+            __syncthreads();
+        }
+        if (threadIdx.x < kChunk && inside)
+            sum.store(y + member.x * (size_t)K);
+    }
+#endif
+}
+
+// Sorts and multiplies by one launch where that is possible; returns whether it was.
+static bool by_one_launch(int rows, int K, const Element* values, const int* col_indices,
+                          const int* row_offsets, const Element* X, Element* Y) {
+    if (K % kColumns != 0 || (((size_t)X | (size_t)Y) & 15) != 0)
+        return false;
+    int device = 0, processors = 0, shared = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    int slabs = (K - 1) / kWidth + 1, parts = processors / slabs;
+    // Each warp prepares up to four rows.
+    if (major < 9 || shared < kSmallShared + 2560 || parts == 0 || rows > kMostRows ||
+        (long long)rows > 4LL * kWarps * slabs * parts)
+        return false;
+    CUtensorMap map;
+    cuuint64_t sizes[2] = {(cuuint64_t)K, kRowsOfX}, strides[1] = {(cuuint64_t)K * sizeof(Element)};
+    cuuint32_t box[2] = {kWidth, kBox}, steps[2] = {1, 1};
+    CUtensorMapDataType type =
+        sizeof(Element) == 4 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    if (cuTensorMapEncodeTiled(&map, type, 2, (void*)X, sizes, strides, box, steps,
+                               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                               CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+        return false;
+
+    int4* memory = nullptr;
+    cudaGetSymbolAddress((void**)&memory, arena);
+    Places places;
+    places.keys = (int*)memory;
+    places.members = memory + kMostRows / 4;
+    places.nears = (int2*)(places.members + kMostRows);
+    places.fars = places.nears + (size_t)kMostRows * kLongest;
+    static_assert(kMostRows / 4 + kMostRows + (size_t)kMostRows * (kLongest + kFarPlaces) / 2 <= kArena / 4);
+    Entries entries = {col_indices, values, row_offsets};
+    int each = (rows - 1) / (kWarps * slabs * parts) + 1;
+    auto kernel = each == 1   ? small_kernel_optimized<1>
+                  : each == 2 ? small_kernel_optimized<2>
+                              : small_kernel_optimized<4>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmallShared);
+    void* arguments[] = {&map, &rows, &K, &slabs, &parts, &entries, &places, &X, &Y};
+    if (cudaLaunchCooperativeKernel(kernel, dim3(slabs * parts), dim3(kLarge), arguments, kSmallShared, 0) ==
+        cudaSuccess)
+        return true;
+    cudaGetLastError();
+    return false;
+}
+
 // Step 1, for matrices that are too small or too wide.
 constexpr int kThreads = 256;
 constexpr int kLanes = 8;                        // lanes that share a row
@@ -897,6 +1312,9 @@ __global__ void __launch_bounds__(kThreads)
 
 extern "C" void spmm_csr_bf16_optimized(int rows, int K, const __nv_bfloat16* values, const int* col_indices,
                                         const int* row_offsets, const __nv_bfloat16* X, __nv_bfloat16* Y) {
+    if (rows >= kFewRows && K >= kManyColumns &&
+        by_one_launch(rows, K, values, col_indices, row_offsets, X, Y))
+        return;
     if (rows >= kManyRows && K >= kManyColumns && by_slabs(rows, K, values, col_indices, row_offsets, X, Y))
         return;
     int slabs = (K - 1) / kNarrowSlab + 1;
