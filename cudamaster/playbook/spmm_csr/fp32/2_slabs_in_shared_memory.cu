@@ -481,17 +481,15 @@ __device__ void add_near(Sums* sums, float value, unsigned address) {
         sums[j].add(value, shared_at(address ^ (j * 16)));
 }
 
-// Sum j goes to the lane with whose number j differs, and that lane's comes here.
-__device__ void exchange(Sums* sums) {
+// From lanes that have a row each to lanes that have part lane % 8 of eight rows each, sum j that of row
+// lane / 8 * 8 + j.
+__device__ void turn(Sums* sums) {
 #pragma unroll
     for (int j = 1; j < kChunk; ++j)
 #pragma unroll
         for (int c = 0; c < kColumns; ++c)
             sums[j].at[c] = __shfl_xor_sync(kFullMask, sums[j].at[c], j);
-}
-
-// Sum j and sum j ^ lane % 8 change places.
-__device__ void permute(Sums* sums) {
+    // Now sum j is that of the row of the lane with whose number j differs.
 #pragma unroll
     for (int bit = 1; bit < kChunk; bit *= 2) {
         bool swaps = (threadIdx.x & bit) != 0;
@@ -505,13 +503,6 @@ __device__ void permute(Sums* sums) {
                     sums[j ^ bit].at[c] = swaps ? here : there;
                 }
     }
-}
-
-// From lanes that have a row each to lanes that have part lane % 8 of eight rows each, sum j that of row
-// lane / 8 * 8 + j.
-__device__ void turn(Sums* sums) {
-    exchange(sums);
-    permute(sums);
 }
 
 // The next pairs of entries of a row.
@@ -828,115 +819,111 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
 }
 
 // Small matrices: one launch sorts and multiplies. Each block prepares a share of the rows while its slab is on the way. A
-// row's place is how many rows have a smaller key, so no place needs an atomic operation or a plan.
+// row's place is the number of rows with smaller keys, which takes neither an atomic operation nor a plan.
 constexpr int kRowsOfX = 2048; // the same in every case
 constexpr int kBox = 128;      // rows of X that a block asks for at a time
 constexpr int kBoxes = 14;
-// Boxes asked for before the keys are known, before all know them, and before entries are brought.
+// Boxes asked for before the keys are known, before all blocks know them, and before entries are brought.
 constexpr int kAskedFirst = 4, kAskedSecond = 7, kAskedThird = 10;
 constexpr int kInSlab = kBoxes * kBox; // rows of X in this slab
 constexpr int kSmallShared = (kInSlab + 1) * kChunk * 16;
 constexpr int kWarps = kLarge / 32;
-constexpr int kFarPlaces = kFarthest + 1;
+constexpr int kNears = 256;     // entries in the slab of a row of a group at most
+constexpr int kFars = 32;       // and one more than those beyond it
 constexpr int kMostRows = 8192; // of a small matrix
 constexpr int kFewRows = 512;   // for fewer a slab is not worthwhile
 constexpr int kLongKey = 0xffff;
-constexpr int kAhead = 4;          // entries that a lane asks for at a time
-constexpr int kKeyBoxes = 2;       // whose place the keys take at first
 constexpr int kNoKey = 0x7fffffff; // above all keys
+constexpr int kAhead = 4;          // entries that a lane asks for at a time
+constexpr int kFewLongs = 64;      // long rows that a block shares, one by one
 
 // Where they are sorted.
 struct Places {
     int* keys;     // of rows: a key of 16 bits, and the row below it
     int4* members; // of groups: row, entries in the slab or -1 for a long row, entries beyond it
-    int2* nears;   // kLongest of each row: offset in the slab, bits of the value
-    int2* fars;    // kFarPlaces of each row: column or -1, bits of the value
+    int2* nears;   // kNears of each row: offset in the slab, bits of the value
+    int2* fars;    // kFars of each row: column or -1, bits of the value
 };
 
 // The order of rows: as that of bins, but that each length stands alone.
-__device__ int key_of(int count, int far) {
-    return count <= kLongest && far <= kFarthest
-               ? (kFarthest - far) * (kLongest + 1) + (far % 2 == 0 ? kLongest - count : count)
+__device__ int key_of(int near, int far) {
+    return near <= kNears && far < kFars
+               ? (kFars - 1 - far) * (kNears + 1) + (far % 2 == 0 ? kNears - near : near)
                : kLongKey;
 }
 
-// Entries of rows as the caller has them.
+// Rows that a block prepares: the first, and the one behind the last.
+__device__ int2 rows_of_block(int rows) {
+    return make_int2((int)((long long)rows * blockIdx.x / gridDim.x),
+                     (int)((long long)rows * (blockIdx.x + 1) / gridDim.x));
+}
+
+// Entries as the caller has them.
 struct Entries {
     const int* columns;
     const Element* values;
     const int* row_offsets;
-    __device__ int first(int row) const { return row_offsets[row]; }
-    __device__ int last(int row) const { return row_offsets[row + 1]; }
-    __device__ int column(int p) const { return columns[p]; }
-    __device__ float value(int p) const { return (float)values[p]; }
+    __device__ int count(int row) const { return row_offsets[row + 1] - row_offsets[row]; }
+    // Where entry `n` of a row is.
+    __device__ int place(int row, int n) const { return row_offsets[row] + n; }
+    // Column, bits of the value.
+    __device__ int2 at(int place) const {
+        return make_int2(columns[place], __float_as_int((float)values[place]));
+    }
 };
 
-// The inverse of turn.
-__device__ void turn_back(Sums* sums) {
-    permute(sums);
-    exchange(sums);
-}
-
-// The rows that a warp prepares, kMine at most: it counts their entries, tells their keys to all, and when it knows those of
-// all others, brings the entries to their places.
+// The rows that a warp prepares, kMine at most: it counts their entries, tells all blocks the keys, and when it knows those of
+// all rows, brings the entries to their places.
 template <int kMine> struct Share {
     int row[kMine], first[kMine], count[kMine], key[kMine];
-    int column[kMine]; // of the first 32 entries, each in a lane
-    float value[kMine];
+    int2 entry[kMine]; // of the first 32 each in a lane
 
     __device__ void load(int rows, const Entries& entries) {
-        int from = (int)((long long)rows * blockIdx.x / gridDim.x),
-            to = (int)((long long)rows * (blockIdx.x + 1) / gridDim.x);
+        int2 range = rows_of_block(rows);
 #pragma unroll
         for (int i = 0; i < kMine; ++i) {
-            row[i] = from + threadIdx.x / 32 + i * kWarps;
-            if (row[i] >= to)
+            row[i] = range.x + (int)threadIdx.x / 32 + i * kWarps;
+            if (row[i] >= range.y)
                 row[i] = -1;
-            first[i] = row[i] >= 0 ? entries.first(row[i]) : 0;
-            count[i] = row[i] >= 0 ? entries.last(row[i]) - first[i] : 0;
+            first[i] = row[i] >= 0 ? entries.place(row[i], 0) : 0;
+            count[i] = row[i] >= 0 ? entries.count(row[i]) : 0;
         }
 #pragma unroll
         for (int i = 0; i < kMine; ++i)
-            get(entries, i, 0, column[i], value[i]);
+            entry[i] = get(entries, i, 0);
     }
-    // Entry `from` + lane of row i; column -1 if there is none.
-    __device__ void get(const Entries& entries, int i, int from, int& entry_column,
-                        float& entry_value) const {
-        int p = from + (int)threadIdx.x % 32;
-        entry_column = p < count[i] ? entries.column(first[i] + p) : -1;
-        entry_value = p < count[i] ? entries.value(first[i] + p) : 0.0f;
+    __device__ bool is_long(int i) const { return count[i] >= kNears + kFars; }
+    // Entry `from` + lane of row i; the column is -1 where there is none.
+    __device__ int2 get(const Entries& entries, int i, int from) const {
+        int n = from + (int)threadIdx.x % 32;
+        return n < count[i] && !is_long(i) ? entries.at(first[i] + n) : make_int2(-1, 0);
     }
-    // Calls visit(column, value) for all entries of row i, 32 at a time.
+    // Calls visit(entry) for all entries of row i, 32 at a time.
     template <class Visit> __device__ void for_each(const Entries& entries, int i, Visit visit) const {
-        visit(column[i], value[i]);
-        for (int from = 32; from < count[i]; from += 32) {
-            int entry_column;
-            float entry_value;
-            get(entries, i, from, entry_column, entry_value);
-            visit(entry_column, entry_value);
-        }
+        visit(entry[i]);
+        for (int from = 32; from < count[i] && !is_long(i); from += 32)
+            visit(get(entries, i, from));
     }
     __device__ void tell_keys(int rows, const Entries& entries, const Places& places) {
 #pragma unroll
         for (int i = 0; i < kMine; ++i) {
             int far = 0;
-            if (count[i] <= kLongest + kFarthest)
-                for_each(entries, i, [&](int column, float) {
-                    far += __popc(__ballot_sync(kFullMask, column >= kInSlab));
-                });
-            key[i] = (count[i] <= kLongest + kFarthest ? key_of(count[i] - far, far) : kLongKey) * kMostRows +
-                     row[i];
+            for_each(entries, i,
+                     [&](int2 entry) { far += __popc(__ballot_sync(kFullMask, entry.x >= kInSlab)); });
+            key[i] = (is_long(i) ? kLongKey : key_of(count[i] - far, far)) * kMostRows + row[i];
             if (row[i] >= 0 && threadIdx.x % 32 == 0)
                 places.keys[row[i]] = key[i];
         }
+        // A warp reads 128 keys at a time.
+        if (blockIdx.x == 0 && (int)threadIdx.x < (128 - rows % 128) % 128)
+            places.keys[rows + threadIdx.x] = kNoKey;
     }
-    // `keys` are those of all rows, and behind them kNoKey up to a multiple of 128.
-    __device__ void bring(int rows, const int4* keys, const Entries& entries, const Places& places) {
+    __device__ void bring(int rows, const Entries& entries, const Places& places) {
         int lane = threadIdx.x % 32;
         int position[kMine] = {};
-#pragma unroll 4
-        for (int p = lane; p * 4 < rows; p += 32) {
-            int4 four = keys[p];
+#pragma unroll 8
+        for (int at = 0; at < rows; at += 128) {
+            int4 four = ((const int4*)places.keys)[at / 4 + lane];
 #pragma unroll
             for (int i = 0; i < kMine; ++i)
                 position[i] += (four.x < key[i]) + (four.y < key[i]) + (four.z < key[i]) + (four.w < key[i]);
@@ -946,29 +933,26 @@ template <int kMine> struct Share {
             int place = __reduce_add_sync(kFullMask, position[i]), near = 0, far = 0;
             if (row[i] < 0)
                 continue;
-            bool is_long = key[i] / kMostRows == kLongKey;
-            if (!is_long) {
-                int2* nears = places.nears + (size_t)(place / kRows) * (kLongest * kRows) + place % kRows;
-                int2* fars = places.fars + (size_t)(place / kRows) * (kFarPlaces * kRows) + place % kRows;
-                for_each(entries, i, [&](int column, float value) {
-                    bool beyond = column >= kInSlab;
-                    unsigned before = (1u << lane) - 1,
-                             in_slab = __ballot_sync(kFullMask, column >= 0 && !beyond),
-                             others = __ballot_sync(kFullMask, beyond);
-                    if (beyond)
-                        fars[(far + __popc(others & before)) * kRows] =
-                            make_int2(column, __float_as_int(value));
-                    else if (column >= 0)
+            bool lanes_take_it = key[i] / kMostRows < kLongKey;
+            if (lanes_take_it) {
+                int2* nears = places.nears + (size_t)(place / kRows) * (kNears * kRows) + place % kRows;
+                int2* fars = places.fars + (size_t)(place / kRows) * (kFars * kRows) + place % kRows;
+                for_each(entries, i, [&](int2 entry) {
+                    unsigned before = (1u << lane) - 1, beyond = __ballot_sync(kFullMask, entry.x >= kInSlab),
+                             in_slab = __ballot_sync(kFullMask, entry.x >= 0) & ~beyond;
+                    if (entry.x >= kInSlab)
+                        fars[(far + __popc(beyond & before)) * kRows] = entry;
+                    else if (entry.x >= 0)
                         nears[(near + __popc(in_slab & before)) * kRows] =
-                            make_int2(column * (kChunk * 16), __float_as_int(value));
+                            make_int2(entry.x * (kChunk * 16), entry.y);
                     near += __popc(in_slab);
-                    far += __popc(others);
+                    far += __popc(beyond);
                 });
-                if (lane >= far && lane < kFarPlaces)
+                if (lane >= far)
                     fars[lane * kRows] = make_int2(-1, 0);
             }
             if (lane == 0)
-                places.members[place] = make_int4(row[i], is_long ? -1 : near, far, 0);
+                places.members[place] = make_int4(row[i], lanes_take_it ? near : -1, far, 0);
         }
     }
 };
@@ -1038,9 +1022,6 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
     Share<kMine> share;
     share.load(rows, entries);
     share.tell_keys(rows, entries, places);
-    int padded = (rows + 127) / 128 * 128;
-    if (blockIdx.x == 0 && (int)threadIdx.x < padded - rows)
-        places.keys[rows + threadIdx.x] = kNoKey;
     ask_for(&map, first_column, kAskedFirst, kAskedSecond, slab, arrivals);
     grid.sync();
     ask_for(&map, first_column, kAskedSecond, kAskedThird, slab, arrivals);
@@ -1048,19 +1029,13 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
     if (threadIdx.x < kRowsOfX - kInSlab)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(
             (const void*)(X + first_column + (kInSlab + threadIdx.x) * (size_t)K)));
-    int4* keys = slab_rows + (kBoxes - kKeyBoxes) * kBox * kChunk;
-    for (int i = threadIdx.x; i < padded / 4; i += kLarge)
-        keys[i] = __ldcg((const int4*)places.keys + i);
-    __syncthreads();
-    share.bring(rows, keys, entries, places);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
+    share.bring(rows, entries, places);
     ask_for(&map, first_column, kAskedThird, kBoxes, slab, arrivals);
     grid.sync();
 
     // Multiplies groups, a lane for each row.
     long long k = first_column + place * kColumns;
-    bool inside = k < K, waited = false;
+    bool inside = k < K;
     const Element* x = X + k;
     Element* y = Y + k;
     int groups = (rows + kRows - 1) / kRows, next = warp * parts + part;
@@ -1072,13 +1047,14 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
     };
     // The entries of a lane from `at` on; behind its last, products with zeros.
     auto fetch = [&](int group, int at, int count) {
-        const int2* from = places.nears + (size_t)group * (kLongest * kRows) + lane;
+        const int2* from = places.nears + (size_t)group * (kNears * kRows) + lane;
 #pragma unroll
         for (int i = 0; i < kAhead; ++i)
             ahead[i] = at + i < count ? __ldcg(from + (at + i) * kRows) : make_int2(kInSlab * kChunk * 16, 0);
     };
     fetch_member();
     fetch(next, 0, next_member.y);
+    wait_for_slab(arrivals);
     while (next < groups) {
         int group = next;
         int4 member = next_member;
@@ -1092,35 +1068,6 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
 #pragma unroll
         for (int j = 0; j < kChunk; ++j)
             sum[j].clear();
-        auto add_fars = [&]() {
-            const int4* from =
-                (const int4*)(places.fars + (size_t)group * (kFarPlaces * kRows) + lane / kChunk * kChunk);
-#pragma unroll 1
-            for (int i = 0; i < farthest; ++i) {
-                int2 far[kChunk];
-#pragma unroll
-                for (int j = 0; j < kChunk; j += 2) {
-                    int4 two = __ldcg(from + i * (kRows / 2) + j / 2);
-                    far[j] = make_int2(two.x, two.y);
-                    far[j + 1] = make_int2(two.z, two.w);
-                }
-                float4 v[kChunk];
-#pragma unroll
-                for (int j = 0; j < kChunk; ++j)
-                    v[j] =
-                        inside && far[j].x >= 0 ? __ldg((const float4*)(x + far[j].x * (size_t)K)) : float4();
-#pragma unroll
-                for (int j = 0; j < kChunk; ++j)
-                    sum[j].add(__int_as_float(far[j].y), v[j]);
-            }
-        };
-        bool far_first = !waited;
-        if (far_first) {
-            add_fars();
-            turn_back(sum);
-            wait_for_slab(arrivals);
-            waited = true;
-        }
         for (int at = 0; at < longest; at += kAhead) {
             int2 now[kAhead];
 #pragma unroll
@@ -1134,8 +1081,25 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
         }
         fetch(next, 0, next_member.y);
         turn(sum);
-        if (!far_first)
-            add_fars();
+        const int4* from =
+            (const int4*)(places.fars + (size_t)group * (kFars * kRows) + lane / kChunk * kChunk);
+#pragma unroll 1
+        for (int i = 0; i < farthest; ++i) {
+            int2 far[kChunk];
+#pragma unroll
+            for (int j = 0; j < kChunk; j += 2) {
+                int4 two = __ldcg(from + i * (kRows / 2) + j / 2);
+                far[j] = make_int2(two.x, two.y);
+                far[j + 1] = make_int2(two.z, two.w);
+            }
+            float4 v[kChunk];
+#pragma unroll
+            for (int j = 0; j < kChunk; ++j)
+                v[j] = inside && far[j].x >= 0 ? __ldg((const float4*)(x + far[j].x * (size_t)K)) : float4();
+#pragma unroll
+            for (int j = 0; j < kChunk; ++j)
+                sum[j].add(__int_as_float(far[j].y), v[j]);
+        }
         int target = member.y >= 0 ? member.x : -1;
 #pragma unroll
         for (int j = 0; j < kChunk; ++j) {
@@ -1145,39 +1109,44 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
         }
     }
 
-    // Long rows stand behind all others. The block shares each, eight lanes have an entry.
-    wait_for_slab(arrivals);
-    for (int position = rows - 1 - part; position >= 0; position -= parts) {
+    // Long rows stand behind all others. Where they are few, the block shares each. Eight lanes have an entry.
+    int last_short = rows - 1 - kFewLongs;
+    bool shares = last_short < 0 || __ldcg(places.members + last_short).y >= 0;
+    int eights = shares ? 1 : kLarge / kChunk, eight = shares ? 0 : (int)threadIdx.x / kChunk;
+    int step = shares ? kLarge / kChunk : 1, begin = shares ? (int)threadIdx.x / kChunk : 0;
+    for (int position = rows - 1 - (eight * parts + part); position >= 0; position -= eights * parts) {
         int4 member = __ldcg(places.members + position);
         if (member.y >= 0)
             break;
-        int first = entries.first(member.x), last = entries.last(member.x);
+        int count = entries.count(member.x);
         Sums sum;
         sum.clear();
-#pragma unroll 4
-        for (int p = first + (int)threadIdx.x / kChunk; p < last; p += kLarge / kChunk) {
-            int column = entries.column(p);
+#pragma unroll 8
+        for (int n = begin; n < count; n += step) {
+            int2 entry = entries.at(entries.place(member.x, n));
             float4 v = {};
-            if (column < kInSlab)
-                v = shared_at(slab + place * 16 + column * (kChunk * 16));
+            if (entry.x < kInSlab)
+                v = shared_at(slab + place * 16 + entry.x * (kChunk * 16));
             else if (inside)
-                v = __ldg((const float4*)(x + column * (size_t)K));
-            sum.add(entries.value(p), v);
+                v = __ldg((const float4*)(x + entry.x * (size_t)K));
+            sum.add(__int_as_float(entry.y), v);
         }
+        if (shares) {
 #pragma unroll
-        for (int c = 0; c < kColumns; ++c)
-            for (int distance = kChunk; distance < 32; distance *= 2)
-                sum.at[c] += __shfl_xor_sync(kFullMask, sum.at[c], distance);
-        for (int half = kWarps / 2; half > 0; half /= 2) {
-            if (lane < kChunk && warp >= half && warp < 2 * half)
-                partial[warp - half][lane] = sum;
-            __syncthreads();
-            if (lane < kChunk && warp < half)
-                for (int c = 0; c < kColumns; ++c)
-                    sum.at[c] += partial[warp][lane].at[c];
-            __syncthreads();
+            for (int c = 0; c < kColumns; ++c)
+                for (int distance = kChunk; distance < 32; distance *= 2)
+                    sum.at[c] += __shfl_xor_sync(kFullMask, sum.at[c], distance);
+            for (int half = kWarps / 2; half > 0; half /= 2) {
+                if (lane < kChunk && warp >= half && warp < 2 * half)
+                    partial[warp - half][lane] = sum;
+                __syncthreads();
+                if (lane < kChunk && warp < half)
+                    for (int c = 0; c < kColumns; ++c)
+                        sum.at[c] += partial[warp][lane].at[c];
+                __syncthreads();
+            }
         }
-        if (threadIdx.x < kChunk && inside)
+        if (inside && (!shares || threadIdx.x < kChunk))
             sum.store(y + member.x * (size_t)K);
     }
 #endif
@@ -1215,8 +1184,8 @@ static bool by_one_launch(int rows, int K, const Element* values, const int* col
     places.keys = (int*)memory;
     places.members = memory + kMostRows / 4;
     places.nears = (int2*)(places.members + kMostRows);
-    places.fars = places.nears + (size_t)kMostRows * kLongest;
-    static_assert(kMostRows / 4 + kMostRows + (size_t)kMostRows * (kLongest + kFarPlaces) / 2 <= kArena / 4);
+    places.fars = places.nears + (size_t)kMostRows * kNears;
+    static_assert(kMostRows / 4 + kMostRows + (size_t)kMostRows * (kNears + kFars) / 2 <= kArena / 4);
     Entries entries = {col_indices, values, row_offsets};
     int each = (rows - 1) / (kWarps * slabs * parts) + 1;
     auto kernel = each == 1   ? small_kernel_optimized<1>
