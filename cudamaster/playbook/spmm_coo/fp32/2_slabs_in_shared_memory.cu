@@ -1276,9 +1276,7 @@ static bool by_one_launch(int rows, int nnz, int K, const Element* values, const
     if ((size_t)(entries.list_size + 2 - (int*)memory) > kArena)
         return false;
     int each = (rows - 1) / (kWarps * slabs * parts) + 1;
-    auto kernel = each == 1   ? small_kernel_optimized<1>
-                  : each == 2 ? small_kernel_optimized<2>
-                              : small_kernel_optimized<4>;
+    auto kernel = each <= 2 ? small_kernel_optimized<2> : small_kernel_optimized<4>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmallShared);
     void* arguments[] = {&map,         &rows,        &K,       &slabs,  &parts, &nnz, &values,
                          &row_indices, &col_indices, &entries, &places, &X,     &Y};

@@ -1217,9 +1217,7 @@ static bool by_one_launch(int rows, int K, const Element* values, const int* col
     static_assert(kMostRows / 4 + kMostRows + (size_t)kMostRows * (kNears + kFars) / 2 <= kArena / 4);
     Entries entries = {col_indices, values, row_offsets};
     int each = (rows - 1) / (kWarps * slabs * parts) + 1;
-    auto kernel = each == 1   ? small_kernel_optimized<1>
-                  : each == 2 ? small_kernel_optimized<2>
-                              : small_kernel_optimized<4>;
+    auto kernel = each <= 2 ? small_kernel_optimized<2> : small_kernel_optimized<4>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmallShared);
     void* arguments[] = {&map, &rows, &K, &slabs, &parts, &entries, &places, &X, &Y};
     if (cudaLaunchCooperativeKernel(kernel, dim3(slabs * parts), dim3(kLarge), arguments, kSmallShared, 0) ==
