@@ -22,7 +22,9 @@
 //      with four lanes for a row took 0.78, and step 1 takes 1.31. What binds it now: as in spmm_csr, which
 //      has the same kernel, the issue of instructions, and sorting, 0.12 ms. In small matrices: On an H100
 //      an early form took 49, 94 and 154 µs at 1024, 4096 and 8192 rows where step 1 takes 90 and the
-//      launches of the large 131 and 161.
+//      launches of the large 131 and 161. With half of the entries in three rows an H100 took 283 µs at 4096
+//      rows, where the launches of the large take 151; since then a long row has eight entries in flight for
+//      each that it had, which has not been timed.
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda.h>

@@ -22,7 +22,9 @@
 //      earlier form with four lanes for a row took 1.27, and step 1 takes 1.97. What binds it now: as in
 //      spmm_csr, which has the same kernel, the pipe of shared memory and L1, and sorting, 0.12 ms. Tried,
 //      and no faster: 640 threads. In small matrices: On an H100 an early form took 45, 56 and 116 µs at
-//      256, 1024 and 4096 rows where step 1 takes 49 and 81 and the launches of the large 143.
+//      256, 1024 and 4096 rows where step 1 takes 49 and 81 and the launches of the large 143. With half of
+//      the entries in three rows an H100 took 447 µs at 4096 rows, where the launches of the large take 182;
+//      since then a long row has eight entries in flight for each that it had, which has not been timed.
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda.h>

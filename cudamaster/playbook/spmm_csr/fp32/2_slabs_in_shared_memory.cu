@@ -29,7 +29,9 @@
 //      19 µs until the last sum, of which the rows of X alone need 11. Tried, and no faster: asking for the
 //      slab in parts; entries in the order of their columns, so that a warp can begin before the whole slab
 //      is there; entries beyond the slab first; eight lanes for a row of A as it lies, unsorted, which the
-//      issue of instructions binds (60 and 166 µs).
+//      issue of instructions binds (60 and 166 µs). With half of the entries in three rows an H100 took 346
+//      µs at 4096 rows, where the launches of the large take 197; since then a long row has eight entries in
+//      flight for each that it had, which has not been timed.
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda.h>
