@@ -1,24 +1,40 @@
 // idea: Keep a slab of X in shared memory and stream the matrix past it, sorted by length of row
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and that gather is what
-//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's
-//      shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A past it.
-//      What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A to itself
-//      and sums all 32 columns, so an entry is loaded once and not by each lane that shares a row. It goes
-//      through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that shared memory
-//      serves at a time meet in no bank. Rows of one length stand together, since the 32 rows of a warp should
-//      end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the value. Entries of
-//      columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself. First the lanes of a
-//      warp exchange sums, so that eight lanes have one row and fetch whole lines. A row of more than 256
-//      entries, or 15 beyond the slab, is cut into runs. The lanes of a warp share a run. Where the slabs do
-//      not fill all SMs evenly, the SMs that are left over take a share of the rows. Sorting takes no atomic
-//      operation for an entry: a lane brings all entries of its row. Step 1's kernels take small matrices,
-//      those with more than 3616 columns or more than one such long row in 16, K that is no multiple of 4, and
-//      GPUs with less shared memory than an H100. At 262144 rows and K = 4096 an H200 takes 4.00 ms where an
-//      earlier form with four lanes for a row took 4.70, and step 1 takes 8.05. What binds it now: the pipe of
-//      shared memory and L1, which needs 2.65 ms for the rows of X alone; without entries beyond the slab it
-//      would take 3.3. Tried, and no faster: 576 or 640 threads; batches of one or three pairs of entries, 4.8
-//      and 4.0 ms; four entries beyond the slab at a time.
+//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into an
+//      SM's shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A
+//      past it. What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A
+//      to itself and sums all 32 columns, so an entry is loaded once and not by each lane that shares a row.
+//      It goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that
+//      shared memory serves at a time meet in no bank. Rows of one length stand together, since the 32 rows
+//      of a warp should end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the
+//      value. Entries of columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself.
+//      First the lanes of a warp exchange sums, so that eight lanes have one row and fetch whole lines. A
+//      row of more than 256 entries, or 15 beyond the slab, is cut into runs. The lanes of a warp share a
+//      run. Where the slabs do not fill all SMs evenly, the SMs that are left over take a share of the rows.
+//      Sorting takes no atomic operation for an entry: a lane brings all entries of its row. Matrices of up
+//      to 8192 rows, but of 4 million results and more, are sorted and multiplied by one launch, without a
+//      word to the host, while slabs of 1792 rows are on the way: each block counts the entries of a share
+//      of the rows, all learn all keys, a row's place is the number of rows with smaller keys, and its warp
+//      brings its entries there. A row of more than 256 entries, or 31 beyond the slab, is shared by a
+//      block. Step 1's kernels take what is smaller still, matrices with more than 3616 columns or more than
+//      one such long row in 16, K that is no multiple of 4, and GPUs with less shared memory than an H100.
+//      At 262144 rows and K = 4096 an H200 takes 4.00 ms where an earlier form with four lanes for a row
+//      took 4.70, and step 1 takes 8.05. What binds it now: the pipe of shared memory and L1, which needs
+//      2.65 ms for the rows of X alone; without entries beyond the slab it would take 3.3. Tried, and no
+//      faster: 576 or 640 threads; batches of one or three pairs of entries, 4.8 and 4.0 ms; four entries
+//      beyond the slab at a time. In small matrices: An early form took an H200 45 to 48 µs at 1024 rows
+//      where step 1 takes 58, 96 at 4096 and 169 at 8192 where the launches of the large take 139 and 203.
+//      What binds it: at 1024 rows 15 µs pass until the slab is there and the matrix sorted, as long as both
+//      take one after the other, since what the sorting reads and writes waits in L2 behind the slab; then
+//      19 µs until the last sum, of which the rows of X alone need 11. Tried, and no faster: asking for the
+//      slab in parts; entries in the order of their columns, so that a warp can begin before the whole slab
+//      is there; entries beyond the slab first; eight lanes for a row of A as it lies, unsorted, which the
+//      issue of instructions binds (60 and 166 µs). With half of the entries in three rows an H100 took 346
+//      µs at 4096 rows, where the launches of the large take 197; since then a long row has eight entries in
+//      flight for each that it had, which has not been timed.
 // flags: -O3 --use_fast_math
+#include <cooperative_groups.h>
+#include <cuda.h>
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
@@ -816,6 +832,403 @@ static bool by_slabs(int rows, int K, const Element* values, const int* col_indi
     return true;
 }
 
+// Small matrices: one launch sorts and multiplies. Each block prepares a share of the rows while its slab is on the way. A
+// row's place is the number of rows with smaller keys, which takes neither an atomic operation nor a plan.
+constexpr int kRowsOfX = 2048; // the same in every case
+constexpr int kBox = 256;      // of them come with one copy
+constexpr int kBoxes = 7;
+constexpr int kInSlab = kBoxes * kBox; // rows of X in this slab
+constexpr int kSmallShared = (kInSlab + 1) * kChunk * 16;
+constexpr int kWarps = kLarge / 32;
+constexpr int kNears = 256;                // entries in the slab of a row of a group at most
+constexpr int kFars = 32;                  // and one more than those beyond it
+constexpr int kMostRows = 8192;            // of a small matrix
+constexpr long long kFewResults = 4 << 20; // for fewer a slab is not worthwhile
+constexpr int kLongKey = 0xffff;
+constexpr int kNoKey = 0x7fffffff; // above all keys
+constexpr int kAhead = 4;          // entries that a lane asks for at a time
+constexpr int kFewLongs = 64;      // long rows that a block shares, one by one
+constexpr int kLongAhead = 8;      // entries of a long row that eight lanes ask for at a time
+
+// Where they are sorted.
+struct Places {
+    int* keys;     // of rows: a key of 16 bits, and the row below it
+    int4* members; // of groups: row, entries in the slab or -1 for a long row, entries beyond it
+    int2* nears;   // kNears of each row: offset in the slab, bits of the value
+    int2* fars;    // kFars of each row: column or -1, bits of the value
+};
+
+// The order of rows: as that of bins, but that each length stands alone.
+__device__ int key_of(int near, int far) {
+    return near <= kNears && far < kFars
+               ? (kFars - 1 - far) * (kNears + 1) + (far % 2 == 0 ? kNears - near : near)
+               : kLongKey;
+}
+
+// Rows that a block prepares: the first, and the one behind the last.
+__device__ int2 rows_of_block(int rows) {
+    return make_int2((int)((long long)rows * blockIdx.x / gridDim.x),
+                     (int)((long long)rows * (blockIdx.x + 1) / gridDim.x));
+}
+
+// Entries as the caller has them.
+struct Entries {
+    const int* columns;
+    const Element* values;
+    const int* row_offsets;
+    __device__ int count(int row) const { return row_offsets[row + 1] - row_offsets[row]; }
+    // Where the entries of a row are: the first, and one behind the last.
+    static constexpr int kRanges = 1;
+    __device__ uint2 range(int row, int) const { return make_uint2(row_offsets[row], row_offsets[row + 1]); }
+    // Column, bits of the value.
+    __device__ int2 at(int place) const {
+        return make_int2(columns[place], __float_as_int((float)values[place]));
+    }
+};
+
+// The rows that a warp prepares, kMine at most: it counts their entries, tells all blocks the keys, and when it knows those of
+// all rows, brings the entries to their places.
+template <int kMine> struct Share {
+    int row[kMine], first[kMine], count[kMine], key[kMine];
+    int2 entry[kMine]; // of the first 32 each in a lane
+
+    __device__ void load(int rows, const Entries& entries) {
+        int2 range = rows_of_block(rows);
+#pragma unroll
+        for (int i = 0; i < kMine; ++i) {
+            row[i] = range.x + (int)threadIdx.x / 32 + i * kWarps;
+            if (row[i] >= range.y)
+                row[i] = -1;
+            first[i] = row[i] >= 0 ? (int)entries.range(row[i], 0).x : 0;
+            count[i] = row[i] >= 0 ? entries.count(row[i]) : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < kMine; ++i)
+            entry[i] = get(entries, i, 0);
+    }
+    __device__ bool is_long(int i) const { return count[i] >= kNears + kFars; }
+    // Entry `from` + lane of row i; the column is -1 where there is none.
+    __device__ int2 get(const Entries& entries, int i, int from) const {
+        int n = from + (int)threadIdx.x % 32;
+        return n < count[i] && !is_long(i) ? entries.at(first[i] + n) : make_int2(-1, 0);
+    }
+    // Nothing is in the places for entries beyond the slab of the row at `place`, from the `far`-th on.
+    __device__ void no_far(const Places& places, int place, int far) const {
+        int n = threadIdx.x % 32;
+        if (n >= far)
+            places.fars[((size_t)(place / kRows) * kFars + n) * kRows + place % kRows] = make_int2(-1, 0);
+    }
+    // Calls visit(entry) for all entries of row i, 32 at a time.
+    template <class Visit> __device__ void for_each(const Entries& entries, int i, Visit visit) const {
+        visit(entry[i]);
+        for (int from = 32; from < count[i] && !is_long(i); from += 32)
+            visit(get(entries, i, from));
+    }
+    __device__ void tell_keys(int rows, const Entries& entries, const Places& places) {
+#pragma unroll
+        for (int i = 0; i < kMine; ++i) {
+            int far = 0;
+            for_each(entries, i,
+                     [&](int2 entry) { far += __popc(__ballot_sync(kFullMask, entry.x >= kInSlab)); });
+            key[i] = (is_long(i) ? kLongKey : key_of(count[i] - far, far)) * kMostRows + row[i];
+            if (row[i] >= 0 && threadIdx.x % 32 == 0)
+                places.keys[row[i]] = key[i];
+        }
+        // A warp reads 128 keys at a time.
+        if (blockIdx.x == 0 && (int)threadIdx.x < (128 - rows % 128) % 128)
+            places.keys[rows + threadIdx.x] = kNoKey;
+    }
+    __device__ void bring(int rows, const Entries& entries, const Places& places) {
+        int lane = threadIdx.x % 32;
+        // Members that the last group lacks have no entries.
+        if (blockIdx.x == 0)
+            for (int place = rows + (int)threadIdx.x / 32; place < (rows + kRows - 1) / kRows * kRows;
+                 place += kWarps)
+                no_far(places, place, 0);
+        int position[kMine] = {};
+#pragma unroll 8
+        for (int at = 0; at < rows; at += 128) {
+            int4 four = ((const int4*)places.keys)[at / 4 + lane];
+#pragma unroll
+            for (int i = 0; i < kMine; ++i)
+                position[i] += (four.x < key[i]) + (four.y < key[i]) + (four.z < key[i]) + (four.w < key[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < kMine; ++i) {
+            int place = __reduce_add_sync(kFullMask, position[i]), near = 0, far = 0;
+            if (row[i] < 0)
+                continue;
+            bool lanes_take_it = key[i] / kMostRows < kLongKey;
+            if (lanes_take_it) {
+                int2* nears = places.nears + (size_t)(place / kRows) * (kNears * kRows) + place % kRows;
+                int2* fars = places.fars + (size_t)(place / kRows) * (kFars * kRows) + place % kRows;
+                for_each(entries, i, [&](int2 entry) {
+                    unsigned before = (1u << lane) - 1, beyond = __ballot_sync(kFullMask, entry.x >= kInSlab),
+                             in_slab = __ballot_sync(kFullMask, entry.x >= 0) & ~beyond;
+                    if (entry.x >= kInSlab)
+                        fars[(far + __popc(beyond & before)) * kRows] = entry;
+                    else if (entry.x >= 0)
+                        nears[(near + __popc(in_slab & before)) * kRows] =
+                            make_int2(entry.x * (kChunk * 16), entry.y);
+                    near += __popc(in_slab);
+                    far += __popc(beyond);
+                });
+            }
+            no_far(places, place, far);
+            if (lane == 0)
+                places.members[place] = make_int4(row[i], lanes_take_it ? near : -1, far, 0);
+        }
+    }
+};
+
+// Asks for the slab, by one thread; `arrival` is the barrier that learns when it is there.
+__device__ void ask_for_slab(const CUtensorMap* map, int column, unsigned slab, unsigned arrival) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrival) : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrival),
+                 "r"(kInSlab * kChunk * 16)
+                 : "memory");
+    for (int i = 0; i < kBoxes; ++i)
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                     "{%2, %3}], [%4];" ::"r"(slab + i * kBox * kChunk * 16),
+                     "l"(map), "r"(column), "r"(i * kBox), "r"(arrival)
+                     : "memory");
+#endif
+}
+
+__device__ void wait_for_slab(unsigned arrival) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("{.reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+                 "@!done bra again;}" ::"r"(arrival)
+                 : "memory");
+#endif
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+constexpr int kSmallThreads = kLarge;
+#else
+// Too few for a launch, by which the host sees that there is nothing to launch.
+constexpr int kSmallThreads = 32;
+#endif
+
+template <int kMine>
+__global__ void __launch_bounds__(kSmallThreads, 1)
+    small_kernel_optimized(const __grid_constant__ CUtensorMap map, int rows, int K, int slabs, int parts,
+                           Entries entries, Places places, const Element* __restrict__ X,
+                           Element* __restrict__ Y) {
+    extern __shared__ __align__(kChunk * 16) int4 slab_rows[];
+    __shared__ __align__(8) unsigned long long arrived;
+    __shared__ int next_group;
+    __shared__ Sums partial[kWarps / 2][kChunk];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, place = lane % kChunk, part = blockIdx.x / slabs;
+    int first_column = (int)(blockIdx.x % slabs) * kWidth;
+    unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows),
+             arrival = (unsigned)__cvta_generic_to_shared(&arrived);
+    if (threadIdx.x == 0)
+        next_group = kWarps;
+    if (threadIdx.x < kChunk)
+        slab_rows[kInSlab * kChunk + threadIdx.x] = make_int4(0, 0, 0, 0);
+    auto grid = cooperative_groups::this_grid();
+    Share<kMine> share;
+    share.load(rows, entries);
+    if (threadIdx.x == 0)
+        ask_for_slab(&map, first_column, slab, arrival);
+    share.tell_keys(rows, entries, places);
+    grid.sync();
+    // Rows of X beyond the slab, from memory into L2.
+    if (threadIdx.x < kRowsOfX - kInSlab)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(
+            (const void*)(X + first_column + (kInSlab + threadIdx.x) * (size_t)K)));
+    share.bring(rows, entries, places);
+    grid.sync();
+
+    // Multiplies groups, a lane for each row.
+    long long k = first_column + place * kColumns;
+    bool inside = k < K;
+    const Element* x = X + k;
+    Element* y = Y + k;
+    int groups = (rows + kRows - 1) / kRows, next = warp * parts + part;
+    int4 next_member = make_int4(0, -1, 0, 0);
+    int2 ahead[kAhead];
+    auto fetch_member = [&]() {
+        int position = next * kRows + lane;
+        next_member = position < rows ? __ldcg(places.members + position) : make_int4(0, -1, 0, 0);
+    };
+    // The entries of a lane from `at` on; behind its last, products with zeros.
+    auto fetch = [&](int group, int at, int count) {
+        const int2* from = places.nears + (size_t)group * (kNears * kRows) + lane;
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i)
+            ahead[i] = at + i < count ? __ldcg(from + (at + i) * kRows) : make_int2(kInSlab * kChunk * 16, 0);
+    };
+    fetch_member();
+    fetch(next, 0, next_member.y);
+    wait_for_slab(arrival);
+    while (next < groups) {
+        int group = next;
+        int4 member = next_member;
+        if (lane == 0)
+            next = atomicAdd(&next_group, 1) * parts + part;
+        next = __shfl_sync(kFullMask, next, 0);
+        fetch_member();
+        int longest = __reduce_max_sync(kFullMask, member.y),
+            farthest = __reduce_max_sync(kFullMask, member.z);
+        Sums sum[kChunk];
+#pragma unroll
+        for (int j = 0; j < kChunk; ++j)
+            sum[j].clear();
+        for (int at = 0; at < longest; at += kAhead) {
+            int2 now[kAhead];
+#pragma unroll
+            for (int i = 0; i < kAhead; ++i)
+                now[i] = ahead[i];
+            fetch(group, at + kAhead, member.y);
+#pragma unroll
+            for (int i = 0; i < kAhead; ++i)
+                if (at + i < longest)
+                    add_near(sum, __int_as_float(now[i].y), slab + place * 16 + now[i].x);
+        }
+        fetch(next, 0, next_member.y);
+        turn(sum);
+        const int4* from =
+            (const int4*)(places.fars + (size_t)group * (kFars * kRows) + lane / kChunk * kChunk);
+#pragma unroll 1
+        for (int i = 0; i < farthest; ++i) {
+            int2 far[kChunk];
+#pragma unroll
+            for (int j = 0; j < kChunk; j += 2) {
+                int4 two = __ldcg(from + i * (kRows / 2) + j / 2);
+                far[j] = make_int2(two.x, two.y);
+                far[j + 1] = make_int2(two.z, two.w);
+            }
+            float4 v[kChunk];
+#pragma unroll
+            for (int j = 0; j < kChunk; ++j)
+                v[j] = inside && far[j].x >= 0 ? __ldg((const float4*)(x + far[j].x * (size_t)K)) : float4();
+#pragma unroll
+            for (int j = 0; j < kChunk; ++j)
+                sum[j].add(__int_as_float(far[j].y), v[j]);
+        }
+        int target = member.y >= 0 ? member.x : -1;
+#pragma unroll
+        for (int j = 0; j < kChunk; ++j) {
+            int row = __shfl_sync(kFullMask, target, lane / kChunk * kChunk + j);
+            if (inside && row >= 0)
+                sum[j].store(y + row * (size_t)K);
+        }
+    }
+
+    // Long rows stand behind all others. Where they are few, the block shares each. Eight lanes have an entry.
+    int last_short = rows - 1 - kFewLongs;
+    bool shares = last_short < 0 || __ldcg(places.members + last_short).y >= 0;
+    // Each eight lanes begin at an entry of their own and go on by `step`, or have a row of their own.
+    int eights = shares ? 1 : kLarge / kChunk, eight = shares ? 0 : (int)threadIdx.x / kChunk;
+    unsigned step = shares ? kLarge / kChunk : 1, begin = shares ? threadIdx.x / kChunk : 0;
+    for (int position = rows - 1 - (eight * parts + part); position >= 0; position -= eights * parts) {
+        int4 member = __ldcg(places.members + position);
+        if (member.y >= 0)
+            break;
+        Sums sum;
+        sum.clear();
+        for (int i = 0; i < Entries::kRanges; ++i) {
+            uint2 range = entries.range(member.x, i);
+            int2 ahead[kLongAhead];
+            auto fetch = [&](unsigned at) {
+#pragma unroll
+                for (int j = 0; j < kLongAhead; ++j)
+                    ahead[j] =
+                        at + j * step < range.y ? entries.at((int)(at + j * step)) : make_int2(kInSlab, 0);
+            };
+            fetch(range.x + begin);
+            for (unsigned at = range.x + begin; at < range.y; at += kLongAhead * step) {
+                int2 now[kLongAhead];
+                float4 v[kLongAhead];
+#pragma unroll
+                for (int j = 0; j < kLongAhead; ++j)
+                    now[j] = ahead[j];
+                fetch(at + kLongAhead * step);
+                // Where there is no entry, the slab's row of zeros.
+#pragma unroll
+                for (int j = 0; j < kLongAhead; ++j)
+                    v[j] = shared_at(slab + place * 16 + min(now[j].x, kInSlab) * (kChunk * 16));
+#pragma unroll
+                for (int j = 0; j < kLongAhead; ++j)
+                    if (now[j].x >= kInSlab && inside && at + j * step < range.y)
+                        v[j] = __ldg((const float4*)(x + now[j].x * (size_t)K));
+#pragma unroll
+                for (int j = 0; j < kLongAhead; ++j)
+                    sum.add(__int_as_float(now[j].y), v[j]);
+            }
+        }
+        if (shares) {
+#pragma unroll
+            for (int c = 0; c < kColumns; ++c)
+                for (int distance = kChunk; distance < 32; distance *= 2)
+                    sum.at[c] += __shfl_xor_sync(kFullMask, sum.at[c], distance);
+            for (int half = kWarps / 2; half > 0; half /= 2) {
+                if (lane < kChunk && warp >= half && warp < 2 * half)
+                    partial[warp - half][lane] = sum;
+                __syncthreads();
+                if (lane < kChunk && warp < half)
+                    for (int c = 0; c < kColumns; ++c)
+                        sum.at[c] += partial[warp][lane].at[c];
+                __syncthreads();
+            }
+        }
+        if (inside && (!shares || threadIdx.x < kChunk))
+            sum.store(y + member.x * (size_t)K);
+    }
+}
+
+// Sorts and multiplies by one launch where that is possible; returns whether it was.
+static bool by_one_launch(int rows, int K, const Element* values, const int* col_indices,
+                          const int* row_offsets, const Element* X, Element* Y) {
+    if (K % kColumns != 0 || (((size_t)X | (size_t)Y) & 15) != 0)
+        return false;
+    int device = 0, processors = 0, shared = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    int slabs = (K - 1) / kWidth + 1, parts = processors / slabs;
+    // Each warp prepares up to four rows.
+    if (major < 9 || shared < kSmallShared + 2560 || parts == 0 || rows > kMostRows ||
+        (long long)rows > 4LL * kWarps * slabs * parts)
+        return false;
+    CUtensorMap map;
+    cuuint64_t sizes[2] = {(cuuint64_t)K, kRowsOfX}, strides[1] = {(cuuint64_t)K * sizeof(Element)};
+    cuuint32_t box[2] = {kWidth, kBox}, steps[2] = {1, 1};
+    CUtensorMapDataType type =
+        sizeof(Element) == 4 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    if (cuTensorMapEncodeTiled(&map, type, 2, (void*)X, sizes, strides, box, steps,
+                               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                               CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+        return false;
+
+    int4* memory = nullptr;
+    cudaGetSymbolAddress((void**)&memory, arena);
+    Places places;
+    places.keys = (int*)memory;
+    places.members = memory + kMostRows / 4;
+    places.nears = (int2*)(places.members + kMostRows);
+    places.fars = places.nears + (size_t)kMostRows * kNears;
+    static_assert(kMostRows / 4 + kMostRows + (size_t)kMostRows * (kNears + kFars) / 2 <= kArena / 4);
+    Entries entries = {col_indices, values, row_offsets};
+    int each = (rows - 1) / (kWarps * slabs * parts) + 1;
+    auto kernel = each <= 2 ? small_kernel_optimized<2> : small_kernel_optimized<4>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmallShared);
+    void* arguments[] = {&map, &rows, &K, &slabs, &parts, &entries, &places, &X, &Y};
+    if (cudaLaunchCooperativeKernel(kernel, dim3(slabs * parts), dim3(kLarge), arguments, kSmallShared, 0) ==
+        cudaSuccess)
+        return true;
+    cudaGetLastError();
+    return false;
+}
+
 // Step 1, for matrices that are too small or too wide.
 constexpr int kThreads = 256;
 constexpr int kLanes = 8;                        // lanes that share a row
@@ -888,6 +1301,9 @@ __global__ void __launch_bounds__(kThreads)
 
 extern "C" void spmm_csr_optimized(int rows, int K, const float* values, const int* col_indices,
                                    const int* row_offsets, const float* X, float* Y) {
+    if ((long long)rows * K >= kFewResults && K >= kManyColumns &&
+        by_one_launch(rows, K, values, col_indices, row_offsets, X, Y))
+        return;
     if (rows >= kManyRows && K >= kManyColumns && by_slabs(rows, K, values, col_indices, row_offsets, X, Y))
         return;
     int slabs = (K - 1) / kNarrowSlab + 1;
