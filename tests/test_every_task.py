@@ -201,12 +201,20 @@ def whatever_the_size(code: str) -> str:
     return re.sub(r"(?m)^(constexpr int kMany\w+ = )\d+;", r"\g<1>0;", code)
 
 
+def forms(code: str) -> list[str]:
+    """A step whatever the size, and if it has a kernel of its own for small sizes, also as it is with that for all."""
+    plain = whatever_the_size(code)
+    small, found = re.subn(r"(?m)^(constexpr long long kFewResults = )[^;]+;", r"\g<1>0;", plain)
+    return [plain, small] if found else [plain]
+
+
 def test_thresholds_are_taken_away_where_there_are_any() -> None:
     steps = {path: path.read_text("utf-8") for path in PLAYBOOK.rglob("*_slabs_in_shared_memory.cu")}
     assert len(steps) == 8
     for path, code in steps.items():
         plain = whatever_the_size(code)
         assert len(re.findall(r"constexpr int kMany\w+ = 0;", plain)) == code.count("constexpr int kMany") >= 2, path
+        assert len(forms(code)) == (2 if "spmm_csr" in str(path) or "spmm_coo" in str(path) else 1), path
     assert whatever_the_size("constexpr int kThreads = 256;") == "constexpr int kThreads = 256;"
 
 
@@ -237,7 +245,8 @@ class LightTrials(Trials):
 def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
     """Every step passes the guards and is right on every verification case; each task and precision has one.
 
-    Thresholds below which a step leaves sizes to an earlier one's kernels are taken away.
+    Thresholds below which a step leaves sizes to an earlier one's kernels are taken away. A step with a kernel
+    for small sizes alone is tried in both forms.
     All cases run as on a GPU, built with all optimisation; the heavy ones of a few tasks run in one precision of an
     idea that both have. Under AddressSanitizer with threads in reversed order, and under the checker of threads, run
     all cases but the heavy ones of a few tasks, and of these at least one for each kernel. An idea that both precisions
@@ -252,24 +261,24 @@ def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
         checked = precision is precision_tried(task) or step.idea not in twins
         device = CpuDevice() if checked else PlainCpuDevice()
         builder = Builder(card, precision, device)
-        code = whatever_the_size(step.code)
-        candidate = Candidate(task, precision, code, merged(device.default_command, step.flags))
-        build = builder.build(candidate)
-        assert build.status is None, (step.idea, build.detail, build.log)
-        every = Trials(card, builder, device, device.protocol, calls=0, seed=None)
-        light = LightTrials(card, builder, device, device.protocol, calls=0, seed=None)
-        light.also = ALONE.get((task, number), ())
-        seed = every.draw_seed()
-        plain = every if checked else light
-        judged = [plain.run(plain.verifying([str(build.worker)], seed))]
-        if checked:
-            judged.append(light.run(light.verifying([str(build.debug), "--exact"], seed, reversed_threads=True)))
-            looked = FaultFinder(builder, device, light).look(candidate, seed)
-            assert looked is not None
-            assert not looked.found, (step.idea, looked.found)
-            judged.append(looked.judgement)
-        for judgement in judged:
-            assert judgement.status is Status.CORRECT, (step.idea, judgement.detail, judgement.log)
+        for form, code in enumerate(forms(step.code)):
+            candidate = Candidate(task, precision, code, merged(device.default_command, step.flags))
+            build = builder.build(candidate)
+            assert build.status is None, (step.idea, build.detail, build.log)
+            every = Trials(card, builder, device, device.protocol, calls=0, seed=None)
+            light = LightTrials(card, builder, device, device.protocol, calls=0, seed=None)
+            light.also = ALONE.get((task, number), ())
+            seed = every.draw_seed()
+            plain = every if checked and form == 0 else light
+            judged = [plain.run(plain.verifying([str(build.worker)], seed))]
+            if checked:
+                judged.append(light.run(light.verifying([str(build.debug), "--exact"], seed, reversed_threads=True)))
+                looked = FaultFinder(builder, device, light).look(candidate, seed)
+                assert looked is not None
+                assert not looked.found, (step.idea, looked.found)
+                judged.append(looked.judgement)
+            for judgement in judged:
+                assert judgement.status is Status.CORRECT, (step.idea, form, judgement.detail, judgement.log)
 
 
 @pytest.mark.parametrize("task", cards.names())
