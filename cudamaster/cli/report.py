@@ -60,9 +60,9 @@ def report(
     Damaged or partial results, and those of another version, are listed with the reason; the rest is reported.
     Emulated results of the CPU device are kept apart and have no speedup.
 
-    "At the floor" are tasks whose baseline and kernel both take, over all sizes,
-    at most 1.2 times the floor: an empty launch of the same run and the time of
-    the bytes and operations. P is about 1 there, whatever a kernel does.
+    A task is "at the floor" if, averaged over all sizes, baseline and kernel
+    both take at most 1.2 times the floor: an empty launch plus the least time
+    for the bytes and operations. No kernel could have a P above 1.2 there.
 
     \b
     Exit codes with --compare A B:

@@ -59,7 +59,7 @@ def _measured(group: Group) -> str:
         words.append(f"mean, {figure(spread.maximum)} at most.")
     if there := sum(at_floor(run) for run in map(typical, by_task(group.results).values())):
         words.append(
-            f" {there} {'is' if there == 1 else 'are'} at the floor, where P is about 1 whatever a kernel does."
+            f" {there} {'is' if there == 1 else 'are'} at the floor, where no kernel could have a P much above 1."
         )
     return "".join(words) + _also(group)
 

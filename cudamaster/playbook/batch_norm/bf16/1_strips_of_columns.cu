@@ -5,12 +5,12 @@
 //      threads read a row with 16 bytes each; a thread asks for all of its rows, up to eight, before it uses
 //      the first, and keeps them: one trip to memory. Each warp takes the mean of its rows and the squares
 //      around that mean, by shuffles, and after one barrier of the block the warps' means and squares are
-//      merged. That is exact where a mean is far larger than the spread, without another pass. Few warps
-//      with many rows each need few shuffles. With cold caches the code comes from memory, too: three
-//      kernels for few, some and many rows have 300 to 1000 instructions each and no other path. Matrices of
-//      more rows, or whose rows are not aligned to 16 bytes, take three passes by loads of single elements.
-//      On an H100 this is 1.72 times as fast as the step that was here before, with two loads at a time, one
-//      loop for any shape and three passes through L1: 25.1 to 13.6 µs at 1024 x 1024, of which an empty
+//      merged. That is exact where a mean is far larger than the spread, without another pass. Few warps with
+//      many rows each need few shuffles. With cold caches the code comes from memory, too: three kernels for
+//      few, some and many rows have 300 to 1000 instructions each and no other path. Matrices of more rows,
+//      or whose rows are not aligned to 16 bytes, take three passes by loads of single elements. Over all
+//      sizes an H100 is 1.72 times as fast as with the step that was here before, with two loads at a time,
+//      one loop for any shape and three passes through L1: 25.1 to 13.6 µs at 1024 x 1024, of which an empty
 //      launch is 10 and the bytes 0.7. Clusters of two to eight blocks that share the rows of a strip are no
 //      faster (6.8 to 7.5 beside 6.1 µs on the device, on an H200). What binds it now is the trip to memory,
 //      and what follows it: a warp's sums, the barrier, the merge.

@@ -2,14 +2,14 @@
 // why: The baseline gives a block one column, so that each element it reads is in another 32-byte sector, of
 //      which it uses 4 bytes, and it goes over the column three times, each after a trip to memory. Here a
 //      block takes a strip as wide as a sector, eight columns, and up to 1024 rows of it. Two neighbouring
-//      threads read a row with 16 bytes each; a thread asks for all of its rows, up to 16, before it uses
-//      the first, and keeps them: one trip to memory. Each warp takes the mean of its rows and the squares
-//      around that mean, by shuffles, and after one barrier of the block the warps' means and squares are
-//      merged. That is exact where a mean is far larger than the spread, without another pass. Few warps
-//      with many rows each need few shuffles. With cold caches the code comes from memory, too: three
-//      kernels for few, some and many rows have 300 to 1000 instructions each and no other path. Matrices of
-//      more rows, or whose rows are not aligned to 16 bytes, take three passes by loads of single elements.
-//      On an H100 this is 1.43 times as fast as the step that was here before, with two loads at a time, one
+//      threads read a row with 16 bytes each; a thread asks for all of its rows, up to 16, before it uses the
+//      first, and keeps them: one trip to memory. Each warp takes the mean of its rows and the squares around
+//      that mean, by shuffles, and after one barrier of the block the warps' means and squares are merged.
+//      That is exact where a mean is far larger than the spread, without another pass. Few warps with many
+//      rows each need few shuffles. With cold caches the code comes from memory, too: three kernels for few,
+//      some and many rows have 300 to 1000 instructions each and no other path. Matrices of more rows, or
+//      whose rows are not aligned to 16 bytes, take three passes by loads of single elements. Over all sizes
+//      an H100 is 1.43 times as fast as with the step that was here before, with two loads at a time, one
 //      loop for any shape and three passes through L1: 23.8 to 15.4 µs at 1024 x 1024, of which an empty
 //      launch is 10 and the bytes 1.3. Clusters of two to eight blocks that share the rows of a strip are no
 //      faster (7.0 to 7.5 beside 7.0 µs on the device, on an H200). What binds it now is the trip to memory,

@@ -8,9 +8,10 @@
 //      so that ldmatrix meets no bank twice. A lane's sums are pairs of neighbours: four shuffles make 16 bytes of
 //      them. All loads from memory are under way before any is waited for. Longer kernels are taken in pieces of 256
 //      weights. On an H200, measured by events with cold caches, 4194304 inputs with 256 weights take 17 µs where the
-//      step before takes 26, and 16384 take 8 where it takes 15. What binds it now: a block's loads, its products and
-//      its stores follow one another, and there are not three blocks in turn to hide that. Next: copies that are under
-//      way while the block multiplies what came before.
+//      step before takes 26, and 16384 take 8 where it takes 15. On an H100 the whole call takes 22.9 µs for the
+//      largest. Small inputs gain nothing over the baseline: 16384 with 32 weights take 13.7 where it takes 11.3. What
+//      binds it now: a block's loads, its products and its stores follow one another, and there are not three blocks in
+//      turn to hide that. Next: copies that are under way while the block multiplies what came before.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -1,15 +1,16 @@
 // idea: One launch of 16-byte loads that are all in flight together
 // why: Scalar loads in a loop of unknown length keep few bytes in flight, so the trip to memory is made
 //      several times over. With float4 loads a thread has its elements requested before it multiplies the
-//      first, and waits once. Launch bounds of two blocks per multiprocessor leave it the registers for
-//      that. There are no more blocks, so the additions to the one result, which the L2 cache serialises,
-//      stay few. Loops are not unrolled: with cold caches the code comes from memory, too. Vectors that are
-//      not aligned to 16 bytes take a scalar loop. Clearing the result was a launch of its own; here the
-//      blocks add to a device variable that is zero between calls, and then draw a ticket; the block with
-//      the last ticket takes the total out, which leaves zero behind. The ticket counter wraps to zero by
-//      itself. On an H100 this takes 14.6 µs at 1048576, of which an empty launch is 10 and the bytes 2.7;
-//      with two pairs of loads at a time and blocks whose size follows N it was 15.2. What binds it now: the
-//      bytes, and 1 µs for the end (on the device, measured on an H200 by leaving it out).
+//      first, and waits once. Launch bounds of two blocks per multiprocessor leave it the registers for that.
+//      There are no more blocks, so the additions to the one result, which the L2 cache serialises, stay few.
+//      Loops are not unrolled: with cold caches the code comes from memory, too. Vectors that are not aligned
+//      to 16 bytes take a scalar loop. Clearing the result was a launch of its own; here the blocks add to a
+//      device variable that is zero between calls, and then draw a ticket; the block with the last ticket
+//      takes the total out, which leaves zero behind. The ticket counter wraps to zero by itself. On an H100
+//      this takes 14.6 µs at 1048576, where two pairs of loads at a time and blocks whose size follows N took
+//      15.2; over all sizes the two count as the same (1.04). An empty launch is 10 of it, the bytes 2.7.
+//      What binds it now: the launch, the bytes, and 1 µs for the end (on the device, measured on an H200 by
+//      leaving it out).
 // flags: -O3 --use_fast_math
 #include <cuda_runtime.h>
 

@@ -4,9 +4,10 @@
 //      division after it. Here every thread requests its 16 bytes of both outputs and the LSEs at once, so
 //      that the trip to memory is made once; the lanes of a head compute the same two normalised weights from
 //      a single exponential, and an element costs two multiplications. Elements are opened and rounded in
-//      pairs: one by one, instructions bound the kernel (37 instead of 27 µs on the device for 1024 tokens,
-//      64 heads of 256). A block holds several heads, which lie next to each other in memory. Head sizes or
-//      pointers that do not fit 16 bytes take the same kernel with one element per load. Memory binds it now.
+//      pairs: one by one, instructions bound the kernel (34 instead of 27 µs on the device of an H200 for
+//      1024 tokens, 64 heads of 256). A block holds several heads, which lie next to each other in memory.
+//      Head sizes or pointers that do not fit 16 bytes take the same kernel with one element per load. Memory
+//      binds it now. An H100 takes 34 µs, 40 the whole call.
 // flags: -O3 --use_fast_math
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -8,11 +8,11 @@
 //      a cluster of four blocks, which tell each other maxima and sums through shared memory. Rows that are
 //      not aligned to 16 bytes, or longer still, are read again in each pass. On an H100 the second barrier
 //      and the branch for unaligned rows, which have a kernel of their own now, took 0.6 of 11.2 µs on the
-//      device at 128 x 16384 (whole calls 16.6 to 16.2, of which an empty launch is 10 and the bytes 2.7)
-//      and 0.7 of 9.3 at 64 x 16384; short rows are at the launch and did not change. What binds it now: all
-//      blocks read at the same time and then all write, so memory rests while L2 takes the results. Clusters
-//      of two blocks that load two rows and write one while the other arrives are slower (10.5 µs on the
-//      device beside 9.9).
+//      device at 128 x 16384 (whole calls 16.6 to 16.2, of which an empty launch is 10 and the bytes 2.7) and
+//      0.7 of 9.3 at 64 x 16384; short rows are at the launch and did not change, so that over all sizes the
+//      two count as the same (1.02). What binds it now: all blocks read at the same time and then all write,
+//      so memory rests while L2 takes the results. Clusters of two blocks that load two rows and write one
+//      while the other arrives are slower (10.5 µs on the device beside 9.9, on an H200).
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>

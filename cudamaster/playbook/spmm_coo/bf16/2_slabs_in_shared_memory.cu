@@ -1,30 +1,29 @@
 // idea: Keep a slab of X in shared memory and stream the sorted matrix past it
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and that gather is what
-//      binds it. A slab of 1808 rows by 64 columns of X, one line of 128 bytes in each row, fits into an
-//      SM's shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A
-//      past it. What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A
-//      to itself and sums all 64 columns, so an entry is loaded once and not by each lane that shares a row.
-//      It goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that
-//      shared memory serves at a time meet in no bank. Rows of one length stand together, since the 32 rows
-//      of a warp should end together. Entries shrink to 4 bytes: the row of the slab and the bf16 value.
-//      Entries of columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself. First
-//      the lanes of a warp exchange sums, so that eight lanes have one row and fetch whole lines. A row of
-//      more than 256 entries, or 15 beyond the slab, is cut into runs. The lanes of a warp share a run.
-//      Where the slabs do not fill all SMs evenly, the SMs that are left over take a share of the rows. One
-//      atomic operation counts an entry and gives it its place in the row. Matrices of up to 8192 rows and
-//      262144 entries, but of 2 million results and more, are sorted and multiplied by one launch, without a
-//      word to the host, while slabs of 1792 rows are on the way: each block counts and brings a share of
-//      the entries to buckets of their rows, all learn all keys, a row's place is the number of rows with
-//      smaller keys, and a warp brings the row's entries there. A row of more than 256 entries, or 31 beyond
-//      the slab, is shared by a block. Step 1's kernels take what is smaller still, matrices with more than
-//      3616 columns or more than one such long row in 16, K that is no multiple of 8, and GPUs with less
-//      shared memory than an H100. At 65536 rows and K = 4096 an H200 takes 0.71 ms where an earlier form
-//      with four lanes for a row took 0.78, and step 1 takes 1.31. What binds it now: as in spmm_csr, which
-//      has the same kernel, the issue of instructions, and sorting, 0.12 ms. In small matrices: On an H100
-//      an early form took 49, 94 and 154 µs at 1024, 4096 and 8192 rows where step 1 takes 90 and the
-//      launches of the large 131 and 161. With half of the entries in three rows an H100 took 283 µs at 4096
-//      rows, where the launches of the large take 151; since then a long row has eight entries in flight for
-//      each that it had, which has not been timed.
+//      binds it. A slab of 1808 rows by 64 columns of X, one line of 128 bytes in each row, fits into an SM's
+//      shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A past
+//      it. What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A to
+//      itself and sums all 64 columns, so an entry is loaded once and not by each lane that shares a row. It
+//      goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that shared
+//      memory serves at a time meet in no bank. Rows of one length stand together, since the 32 rows of a
+//      warp should end together. Entries shrink to 4 bytes: the row of the slab and the bf16 value. Entries
+//      of columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself. First the lanes
+//      of a warp exchange sums, so that eight lanes have one row and fetch whole lines. A row of more than
+//      256 entries, or 15 beyond the slab, is cut into runs. The lanes of a warp share a run. Where the slabs
+//      do not fill all SMs evenly, the SMs that are left over take a share of the rows. One atomic operation
+//      counts an entry and gives it its place in the row. Matrices of up to 8192 rows and 262144 entries, but
+//      of 2 million results and more, are sorted and multiplied by one launch, without a word to the host,
+//      while slabs of 1792 rows are on the way: each block counts and brings a share of the entries to
+//      buckets of their rows, all learn all keys, a row's place is the number of rows with smaller keys, and
+//      a warp brings the row's entries there. A row of more than 256 entries, or 31 beyond the slab, is
+//      shared by a block. Step 1's kernels take what is smaller still, matrices with more than 3616 columns
+//      or more than one such long row in 16, K that is no multiple of 8, and GPUs with less shared memory
+//      than an H100. At 65536 rows and K = 4096 an H200 takes 0.71 ms where an earlier form with four lanes
+//      for a row took 0.78, and step 1 takes 1.31. What binds it now: as in spmm_csr, which has the same
+//      kernel, the issue of instructions, and sorting, 0.12 ms. Small matrices, by benchmarks/spmm_times.cu
+//      on an H100: 49 µs at 1024 rows where step 1 takes 64; 96 and 158 at 4096 and 8192 where the launches
+//      of the large take 116 and 162; 139 at 4096 rows with half of the entries in three of them, where those
+//      take 205, or 152 at the least.
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda.h>

@@ -1,30 +1,29 @@
 // idea: Keep a slab of X in shared memory and stream the sorted matrix past it
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and that gather is what
-//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into an
-//      SM's shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A
-//      past it. What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A
-//      to itself and sums all 32 columns, so an entry is loaded once and not by each lane that shares a row.
-//      It goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that
-//      shared memory serves at a time meet in no bank. Rows of one length stand together, since the 32 rows
-//      of a warp should end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the
-//      value. Entries of columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself.
-//      First the lanes of a warp exchange sums, so that eight lanes have one row and fetch whole lines. A
-//      row of more than 256 entries, or 15 beyond the slab, is cut into runs. The lanes of a warp share a
-//      run. Where the slabs do not fill all SMs evenly, the SMs that are left over take a share of the rows.
-//      One atomic operation counts an entry and gives it its place in the row. Matrices of up to 8192 rows
-//      and 262144 entries, but of 1 million results and more, are sorted and multiplied by one launch,
-//      without a word to the host, while slabs of 1792 rows are on the way: each block counts and brings a
-//      share of the entries to buckets of their rows, all learn all keys, a row's place is the number of
-//      rows with smaller keys, and a warp brings the row's entries there. A row of more than 256 entries, or
-//      31 beyond the slab, is shared by a block. Step 1's kernels take what is smaller still, matrices with
-//      more than 3616 columns or more than one such long row in 16, K that is no multiple of 4, and GPUs
-//      with less shared memory than an H100. At 65536 rows and K = 4096 an H200 takes 1.10 ms where an
-//      earlier form with four lanes for a row took 1.27, and step 1 takes 1.97. What binds it now: as in
-//      spmm_csr, which has the same kernel, the pipe of shared memory and L1, and sorting, 0.12 ms. Tried,
-//      and no faster: 640 threads. In small matrices: On an H100 an early form took 45, 56 and 116 µs at
-//      256, 1024 and 4096 rows where step 1 takes 49 and 81 and the launches of the large 143. With half of
-//      the entries in three rows an H100 took 447 µs at 4096 rows, where the launches of the large take 182;
-//      since then a long row has eight entries in flight for each that it had, which has not been timed.
+//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's
+//      shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A past
+//      it. What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A to
+//      itself and sums all 32 columns, so an entry is loaded once and not by each lane that shares a row. It
+//      goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that shared
+//      memory serves at a time meet in no bank. Rows of one length stand together, since the 32 rows of a
+//      warp should end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the value.
+//      Entries of columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself. First
+//      the lanes of a warp exchange sums, so that eight lanes have one row and fetch whole lines. A row of
+//      more than 256 entries, or 15 beyond the slab, is cut into runs. The lanes of a warp share a run. Where
+//      the slabs do not fill all SMs evenly, the SMs that are left over take a share of the rows. One atomic
+//      operation counts an entry and gives it its place in the row. Matrices of up to 8192 rows and 262144
+//      entries, but of 1 million results and more, are sorted and multiplied by one launch, without a word to
+//      the host, while slabs of 1792 rows are on the way: each block counts and brings a share of the entries
+//      to buckets of their rows, all learn all keys, a row's place is the number of rows with smaller keys,
+//      and a warp brings the row's entries there. A row of more than 256 entries, or 31 beyond the slab, is
+//      shared by a block. Step 1's kernels take what is smaller still, matrices with more than 3616 columns
+//      or more than one such long row in 16, K that is no multiple of 4, and GPUs with less shared memory
+//      than an H100. At 65536 rows and K = 4096 an H200 takes 1.10 ms where an earlier form with four lanes
+//      for a row took 1.27, and step 1 takes 1.97. What binds it now: as in spmm_csr, which has the same
+//      kernel, the pipe of shared memory and L1, and sorting, 0.12 ms. Tried, and no faster: 640 threads.
+//      Small matrices, by benchmarks/spmm_times.cu on an H100: 45 and 63 µs at 256 and 1024 rows where step 1
+//      takes 47 and 84; 120 and 194 at 4096 and 8192 where the launches of the large take 148 and 214; 170 at
+//      4096 rows with half of the entries in three of them, where those take 191.
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda.h>

@@ -1,31 +1,31 @@
 // idea: Keep a slab of X in shared memory and stream the matrix past it, sorted by length of row
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and that gather is what
-//      binds it. A slab of 1808 rows by 64 columns of X, one line of 128 bytes in each row, fits into an
-//      SM's shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A
-//      past it. What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A
-//      to itself and sums all 64 columns, so an entry is loaded once and not by each lane that shares a row.
-//      It goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that
-//      shared memory serves at a time meet in no bank. Rows of one length stand together, since the 32 rows
-//      of a warp should end together. Entries shrink to 4 bytes: the row of the slab and the bf16 value.
-//      Entries of columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself. First
-//      the lanes of a warp exchange sums, so that eight lanes have one row and fetch whole lines. A row of
-//      more than 256 entries, or 15 beyond the slab, is cut into runs. The lanes of a warp share a run.
-//      Where the slabs do not fill all SMs evenly, the SMs that are left over take a share of the rows.
-//      Sorting takes no atomic operation for an entry: a lane brings all entries of its row. Matrices of up
-//      to 8192 rows, but of 8 million results and more, are sorted and multiplied by one launch, without a
-//      word to the host, while slabs of 1792 rows are on the way: each block counts the entries of a share
-//      of the rows, all learn all keys, a row's place is the number of rows with smaller keys, and its warp
-//      brings its entries there. A row of more than 256 entries, or 31 beyond the slab, is shared by a
-//      block. Step 1's kernels take what is smaller still, matrices with more than 3616 columns or more than
-//      one such long row in 16, K that is no multiple of 8, and GPUs with less shared memory than an H100.
-//      At 262144 rows and K = 4096 an H200 takes 2.40 ms where an earlier form with four lanes for a row
-//      took 2.72, and step 1 takes 4.88. What binds it now: the issue of instructions, in 86 % of the
-//      cycles. The code for the entries at the end of a row stands there once, not four times: without, 2.47
-//      ms. Tried, and no faster: tensor cores, 3.0 ms, in which an mma takes 16 entries of 16 rows, and rows
-//      of X that lie in the same banks do not stand together; 576 or 640 threads; batches of one or three
-//      pairs of entries. In small matrices: An early form took an H200 75 µs at 4096 rows where step 1 takes
-//      97, and 137 at 8192 where the launches of the large take 146; at 1024 rows it took 38, as step 1
-//      does.
+//      binds it. A slab of 1808 rows by 64 columns of X, one line of 128 bytes in each row, fits into an SM's
+//      shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A past
+//      it. What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A to
+//      itself and sums all 64 columns, so an entry is loaded once and not by each lane that shares a row. It
+//      goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that shared
+//      memory serves at a time meet in no bank. Rows of one length stand together, since the 32 rows of a
+//      warp should end together. Entries shrink to 4 bytes: the row of the slab and the bf16 value. Entries
+//      of columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself. First the lanes
+//      of a warp exchange sums, so that eight lanes have one row and fetch whole lines. A row of more than
+//      256 entries, or 15 beyond the slab, is cut into runs. The lanes of a warp share a run. Where the slabs
+//      do not fill all SMs evenly, the SMs that are left over take a share of the rows. Sorting takes no
+//      atomic operation for an entry: a lane brings all entries of its row. Matrices of up to 8192 rows, but
+//      of 8 million results and more, are sorted and multiplied by one launch, without a word to the host,
+//      while slabs of 1792 rows are on the way: each block counts the entries of a share of the rows, all
+//      learn all keys, a row's place is the number of rows with smaller keys, and its warp brings its entries
+//      there. A row of more than 256 entries, or 31 beyond the slab, is shared by a block. Step 1's kernels
+//      take what is smaller still, matrices with more than 3616 columns or more than one such long row in 16,
+//      K that is no multiple of 8, and GPUs with less shared memory than an H100. At 262144 rows and K = 4096
+//      an H200 takes 2.40 ms where an earlier form with four lanes for a row took 2.72, and step 1 takes
+//      4.88. What binds it now: the issue of instructions, in 86 % of the cycles. The code for the entries at
+//      the end of a row stands there once, not four times: without, 2.47 ms. Tried, and no faster: tensor
+//      cores, 3.0 ms, in which an mma takes 16 entries of 16 rows, and rows of X that lie in the same banks
+//      do not stand together; 576 or 640 threads; batches of one or three pairs of entries. Small matrices,
+//      by benchmarks/spmm_times.cu on an H100: 85 µs at 4096 rows where step 1 takes 104, and 146 at 8192
+//      where the launches of the large take 155; 244 at 4096 rows with half of the entries in three of them,
+//      where step 1 takes 1556. At 1024 rows an early form took an H200 38 µs, as step 1 does.
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda.h>

@@ -1,37 +1,36 @@
 // idea: Keep a slab of X in shared memory and stream the matrix past it, sorted by length of row
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and that gather is what
-//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into an
-//      SM's shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A
-//      past it. What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A
-//      to itself and sums all 32 columns, so an entry is loaded once and not by each lane that shares a row.
-//      It goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that
-//      shared memory serves at a time meet in no bank. Rows of one length stand together, since the 32 rows
-//      of a warp should end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the
-//      value. Entries of columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself.
-//      First the lanes of a warp exchange sums, so that eight lanes have one row and fetch whole lines. A
-//      row of more than 256 entries, or 15 beyond the slab, is cut into runs. The lanes of a warp share a
-//      run. Where the slabs do not fill all SMs evenly, the SMs that are left over take a share of the rows.
-//      Sorting takes no atomic operation for an entry: a lane brings all entries of its row. Matrices of up
-//      to 8192 rows, but of 4 million results and more, are sorted and multiplied by one launch, without a
-//      word to the host, while slabs of 1792 rows are on the way: each block counts the entries of a share
-//      of the rows, all learn all keys, a row's place is the number of rows with smaller keys, and its warp
-//      brings its entries there. A row of more than 256 entries, or 31 beyond the slab, is shared by a
-//      block. Step 1's kernels take what is smaller still, matrices with more than 3616 columns or more than
-//      one such long row in 16, K that is no multiple of 4, and GPUs with less shared memory than an H100.
-//      At 262144 rows and K = 4096 an H200 takes 4.00 ms where an earlier form with four lanes for a row
-//      took 4.70, and step 1 takes 8.05. What binds it now: the pipe of shared memory and L1, which needs
-//      2.65 ms for the rows of X alone; without entries beyond the slab it would take 3.3. Tried, and no
-//      faster: 576 or 640 threads; batches of one or three pairs of entries, 4.8 and 4.0 ms; four entries
-//      beyond the slab at a time. In small matrices: An early form took an H200 45 to 48 µs at 1024 rows
-//      where step 1 takes 58, 96 at 4096 and 169 at 8192 where the launches of the large take 139 and 203.
-//      What binds it: at 1024 rows 15 µs pass until the slab is there and the matrix sorted, as long as both
-//      take one after the other, since what the sorting reads and writes waits in L2 behind the slab; then
-//      19 µs until the last sum, of which the rows of X alone need 11. Tried, and no faster: asking for the
-//      slab in parts; entries in the order of their columns, so that a warp can begin before the whole slab
-//      is there; entries beyond the slab first; eight lanes for a row of A as it lies, unsorted, which the
-//      issue of instructions binds (60 and 166 µs). With half of the entries in three rows an H100 took 346
-//      µs at 4096 rows, where the launches of the large take 197; since then a long row has eight entries in
-//      flight for each that it had, which has not been timed.
+//      binds it. A slab of 1808 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's
+//      shared memory, which delivers 128 bytes a cycle; each block keeps one and streams all rows of A past
+//      it. What the stream costs has to be small, so the matrix is sorted first. A lane has a row of A to
+//      itself and sums all 32 columns, so an entry is loaded once and not by each lane that shares a row. It
+//      goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that shared
+//      memory serves at a time meet in no bank. Rows of one length stand together, since the 32 rows of a
+//      warp should end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the value.
+//      Entries of columns that are not in the slab, 12 % at 2048 columns, are fetched from X itself. First
+//      the lanes of a warp exchange sums, so that eight lanes have one row and fetch whole lines. A row of
+//      more than 256 entries, or 15 beyond the slab, is cut into runs. The lanes of a warp share a run. Where
+//      the slabs do not fill all SMs evenly, the SMs that are left over take a share of the rows. Sorting
+//      takes no atomic operation for an entry: a lane brings all entries of its row. Matrices of up to 8192
+//      rows, but of 4 million results and more, are sorted and multiplied by one launch, without a word to
+//      the host, while slabs of 1792 rows are on the way: each block counts the entries of a share of the
+//      rows, all learn all keys, a row's place is the number of rows with smaller keys, and its warp brings
+//      its entries there. A row of more than 256 entries, or 31 beyond the slab, is shared by a block. Step
+//      1's kernels take what is smaller still, matrices with more than 3616 columns or more than one such
+//      long row in 16, K that is no multiple of 4, and GPUs with less shared memory than an H100. At 262144
+//      rows and K = 4096 an H200 takes 4.00 ms where an earlier form with four lanes for a row took 4.70, and
+//      step 1 takes 8.05. What binds it now: the pipe of shared memory and L1, which needs 2.65 ms for the
+//      rows of X alone; without entries beyond the slab it would take 3.3. Tried, and no faster: 576 or 640
+//      threads; batches of one or three pairs of entries, 4.8 and 4.0 ms; four entries beyond the slab at a
+//      time. Small matrices, by benchmarks/spmm_times.cu on an H100: 111 and 196 µs at 4096 and 8192 rows
+//      where the launches of the large take 144 and 210; 188 at 4096 rows with half of the entries in three
+//      of them, where those take 199. At 1024 rows it is no faster than step 1 there, 63 µs. What bound an
+//      early form on an H200: of 45 to 48 µs at 1024 rows, where step 1 takes 58, 15 pass until the slab is
+//      there and the matrix sorted, as long as both take one after the other, since what the sorting reads
+//      and writes waits in L2 behind the slab; then 19 until the last sum, of which the rows of X alone need
+//      11. Tried, and no faster: asking for the slab in parts; entries in the order of their columns, so that
+//      a warp can begin before the whole slab is there; entries beyond the slab first; eight lanes for a row
+//      of A as it lies, unsorted, which the issue of instructions binds (60 and 166 µs).
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda.h>

@@ -1,31 +1,33 @@
 // idea: Keep slabs of X in shared memory, one chunk of A's columns after the other
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and X is larger than L2. A
-//      slab of up to 1792 rows by 64 columns of X, one line of 128 bytes in each row, fits into an SM's shared
-//      memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks, and a block multiplies
-//      the entries of one chunk by one slab: each element of X is loaded from memory once. What a chunk gives
-//      to Y is added by reductions of 16 bytes to sums in fp32, which are rounded at the end. A lane has a row
-//      of A to itself and sums all 64 columns, so an entry is loaded once and not by each lane that shares a
-//      row. It goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that
-//      shared memory serves at a time meet in no bank. In each chunk the rows are sorted by length, 2048 at a
-//      time, since the 32 rows of a warp should end together. Entries shrink to 4 bytes: the row of the slab
-//      and the bf16 value. Before the additions the lanes of a warp exchange sums, so that eight lanes add to
-//      a whole line. A warp takes a row of more than 128 entries in a chunk, eight lanes an entry, and a block
-//      one of more than 1024. Sorting is four launches, each of which begins while the one before it ends, and
-//      the host waits for none of them up to 1048576 slots: the first finds how many columns there are, which
-//      the call does not say, and cuts them so that the last round of blocks is full; the second counts the
-//      entries of each row and chunk; the third gives rows their places, a block for each 2048; the fourth
-//      takes the entries there. Sums are cleared on the way. Where there are many chunks blocks begin one
-//      after the other, so that some load slabs while others multiply. Step 1's kernel takes fewer than 200000
-//      slots, K that is no multiple of 8, matrices that have more than 1048576 slots and more than 114688
-//      columns, and GPUs with less shared memory than an H100. The form before, sorted by five launches with a
-//      wait of the host between them, took 0.48 ms at 32768 columns and K = 4096 on an H200, step 1 0.78. What
-//      bound that: the multiplication took 0.39, in which the pipe of shared memory was busy in 71 % of the
-//      cycles and instructions were issued in 67; 21 % fewer of them made it 3 % faster, no additions to sums
-//      13 %, no loads of slabs 7 %. Sums that begin a line, and eight lanes that add to a whole line of them
-//      where they added to halves of two, save that pipe a tenth of its work. Tried, and no faster: the last
-//      block that adds to a slab rounds it; so the multiplication took 166 us at 8192 columns, where it had
-//      taken 125, and rounding by a launch of its own 13. This form as it stands was not timed when this was
-//      written.
+//      slab of up to 1792 rows by 64 columns of X, one line of 128 bytes in each row, fits into an SM's
+//      shared memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks, and a block
+//      multiplies the entries of one chunk by one slab: each element of X is loaded from memory once. What a
+//      chunk gives to Y is added by reductions of 16 bytes to sums in fp32, which are rounded at the end. A
+//      lane has a row of A to itself and sums all 64 columns, so an entry is loaded once and not by each lane
+//      that shares a row. It goes through the eight parts of 16 bytes of a line in an order of its own: the
+//      eight lanes that shared memory serves at a time meet in no bank. In each chunk the rows are sorted by
+//      length, 2048 at a time, since the 32 rows of a warp should end together. Entries shrink to 4 bytes:
+//      the row of the slab and the bf16 value. Before the additions the lanes of a warp exchange sums, so
+//      that eight lanes add to a whole line. A warp takes a row of more than 128 entries in a chunk, eight
+//      lanes an entry, and a block one of more than 1024. Sorting is four launches, each of which begins
+//      while the one before it ends, and the host waits for none of them up to 1048576 slots: the first finds
+//      how many columns there are, which the call does not say, and cuts them so that the last round of
+//      blocks is full; the second counts the entries of each row and chunk; the third gives rows their
+//      places, a block for each 2048; the fourth takes the entries there. Sums are cleared on the way. Where
+//      there are many chunks blocks begin one after the other, so that some load slabs while others multiply.
+//      Step 1's kernel takes fewer than 200000 slots, K that is no multiple of 8, matrices that have more
+//      than 1048576 slots and more than 114688 columns, and GPUs with less shared memory than an H100. By
+//      benchmarks/spmm_times.cu an H100 takes 188, 290 and 448 µs at 8192, 16384 and 32768 columns and K =
+//      4096, where the form before, sorted by five launches with a wait of the host between them, takes 227,
+//      320 and 523. With half of the entries in 40 rows, at 4096 columns, it takes 180 where that form takes
+//      314, and with half of them in three rows, at 8192, 478 where it takes 521. What bound that form on an
+//      H200: of 480 µs at 32768 columns the multiplication took 390, in which the pipe of shared memory was
+//      busy in 71 % of the cycles and instructions were issued in 67; 21 % fewer of them made it 3 % faster,
+//      no additions to sums 13 %, no loads of slabs 7 %. Sums that begin a line, and eight lanes that add to
+//      a whole line of them where they added to halves of two, save that pipe a tenth of its work. Tried, and
+//      no faster: the last block that adds to a slab rounds it; so the multiplication took 166 µs at 8192
+//      columns on an H200, where it had taken 125, and rounding by a launch of its own 13.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>

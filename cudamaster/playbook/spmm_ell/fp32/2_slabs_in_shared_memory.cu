@@ -1,29 +1,30 @@
 // idea: Keep slabs of X in shared memory, one chunk of A's columns after the other
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and X is larger than L2. A
-//      slab of up to 1792 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's shared
-//      memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks, and a block multiplies
-//      the entries of one chunk by one slab: each element of X is loaded from memory once. What a chunk gives
-//      to Y is added by reductions of 16 bytes; one chunk alone is stored. A lane has a row of A to itself and
-//      sums all 32 columns, so an entry is loaded once and not by each lane that shares a row. It goes through
-//      the eight parts of 16 bytes of a line in an order of its own: the eight lanes that shared memory serves
-//      at a time meet in no bank. In each chunk the rows are sorted by length, 2048 at a time, since the 32
-//      rows of a warp should end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and the
-//      value. Before the additions the lanes of a warp exchange sums, so that eight lanes add to a whole line.
-//      A warp takes a row of more than 128 entries in a chunk, eight lanes an entry, and a block one of more
-//      than 1024. Sorting is four launches, each of which begins while the one before it ends, and the host
-//      waits for none of them up to 1048576 slots: the first finds how many columns there are, which the call
-//      does not say, and cuts them so that the last round of blocks is full; the second counts the entries of
-//      each row and chunk; the third gives rows their places, a block for each 2048; the fourth takes the
-//      entries there. Sums are cleared on the way. Where there are many chunks blocks begin one after the
-//      other, so that some load slabs while others multiply. Step 1's kernel takes fewer than 40000 slots, K
-//      that is no multiple of 4, matrices that have more than 1048576 slots and more than 114688 columns, and
-//      GPUs with less shared memory than an H100. By benchmarks/spmm_times.cu an H200 took 59, 92, 128, 199,
-//      336 and 607 us at 1024 to 32768 columns and K = 4096, where the form before, sorted by five launches
-//      with a wait of the host between them, took 112, 126, 162, 227, 361 and 640, and step 1 72 at 1024. That
-//      was before rows of more than 128 entries went to warps alone. What binds it now: the pipe of shared
-//      memory is busy in 77 % of the cycles at 32768 columns; loads of slabs and the ends of units leave it
-//      idle. Tried, and no faster: asking for the next slab in L2 meanwhile, for which units are drawn
-//      earlier: 357 us at 16384 columns; 640 threads, which spill; batches of one and three pairs of entries.
+//      slab of up to 1792 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's
+//      shared memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks, and a block
+//      multiplies the entries of one chunk by one slab: each element of X is loaded from memory once. What a
+//      chunk gives to Y is added by reductions of 16 bytes; one chunk alone is stored. A lane has a row of A
+//      to itself and sums all 32 columns, so an entry is loaded once and not by each lane that shares a row.
+//      It goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that
+//      shared memory serves at a time meet in no bank. In each chunk the rows are sorted by length, 2048 at a
+//      time, since the 32 rows of a warp should end together. Entries shrink to 6 bytes: the row of the slab
+//      in 16 bits, and the value. Before the additions the lanes of a warp exchange sums, so that eight lanes
+//      add to a whole line. A warp takes a row of more than 128 entries in a chunk, eight lanes an entry, and
+//      a block one of more than 1024. Sorting is four launches, each of which begins while the one before it
+//      ends, and the host waits for none of them up to 1048576 slots: the first finds how many columns there
+//      are, which the call does not say, and cuts them so that the last round of blocks is full; the second
+//      counts the entries of each row and chunk; the third gives rows their places, a block for each 2048;
+//      the fourth takes the entries there. Sums are cleared on the way. Where there are many chunks blocks
+//      begin one after the other, so that some load slabs while others multiply. Step 1's kernel takes fewer
+//      than 40000 slots, K that is no multiple of 4, matrices that have more than 1048576 slots and more than
+//      114688 columns, and GPUs with less shared memory than an H100. By benchmarks/spmm_times.cu an H100
+//      takes 64, 105, 144, 223, 347 and 622 µs at 1024 to 32768 columns and K = 4096, where the form before,
+//      sorted by five launches with a wait of the host between them, takes 77, by step 1's kernel, 132, 173,
+//      233, 375 and 655. With half of the entries in 40 rows, at 4096 columns, it takes 194 where that form
+//      takes 347; but with half of them in three rows, at 8192, 536 where it takes 488. What binds it now:
+//      the pipe of shared memory is busy in 77 % of the cycles at 32768 columns; loads of slabs and the ends
+//      of units leave it idle. Tried, and no faster: asking for the next slab in L2 meanwhile; 640 threads,
+//      which spill; batches of one and three pairs of entries.
 // flags: -O3 --use_fast_math
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
