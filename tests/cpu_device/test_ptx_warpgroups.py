@@ -103,6 +103,19 @@ def test_sparse_products(build, name, exit_code, words):
     assert words in ran.stderr
 
 
+def test_a_sparse_product_has_two_pairs_of_lanes_to_choose_from(tmp_path):
+    """Of a row's four lanes: a third pair would be that of the row below."""
+    text = (Path(__file__).parent / "kernels/ptx_wgmma_sparse.cu").read_text()
+    device = CpuDevice()
+    compiled = device.compile(text.replace("product_kernel<true, 0>", "product_kernel<true, 2>"), [], "it", tmp_path)
+    assert compiled.object is not None, compiled.log
+    linked = device.link([compiled.object], tmp_path / "it")
+    assert linked.object is not None, linked.log
+    ran = device.execute([str(linked.object), "registers"], 60)
+    assert ran.exit_code == 9
+    assert "a sparse wgmma whose selector is neither 0 nor 1" in ran.stderr
+
+
 def test_factors_in_use_and_without_a_fence_are_found(tmp_path):
     """The checker names a write to a factor before the product was waited for, or without a fence before it.
 

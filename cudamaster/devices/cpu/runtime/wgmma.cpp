@@ -224,6 +224,8 @@ void multiply(const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
             lane->b_kind != one.b_kind || (!one.a_in_registers && lane->a_descriptor != one.a_descriptor) ||
             lane->scale_d != one.scale_d || lane->sparse != one.sparse || lane->selector != one.selector)
             fail_block("lanes of a warp give different operands to one wgmma");
+    if (one.sparse && one.selector > 1)
+        fail_block("a sparse wgmma whose selector is neither 0 nor 1");
     matrices.inner = inner_of(one);
     matrices.columns = one.columns;
     read_factors(matrices, lanes, warp_in_group);
