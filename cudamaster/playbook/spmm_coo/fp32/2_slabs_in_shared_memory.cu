@@ -964,6 +964,7 @@ template <int kMine> struct Share {
     }
     // Nothing is in the places for entries beyond the slab of the row at `place`, from the `far`-th on.
     __device__ void no_far(const Places& places, int place, int far) const {
+        static_assert(kFars == 32); // a lane for each
         int n = threadIdx.x % 32;
         if (n >= far)
             places.fars[((size_t)(place / kRows) * kFars + n) * kRows + place % kRows] = make_int2(-1, 0);

@@ -293,10 +293,11 @@ __global__ void __launch_bounds__(kPlacers)
     __shared__ int base;
     begin_next();
     wait_for_last();
-    Totals totals = *sorted.totals;
-    if (totals.unfit)
+    // Not `unfit`, which other blocks may set now: threads of a block would read different answers.
+    int chunks = sorted.totals->chunks;
+    if (chunks > kMaxChunks)
         return;
-    for (int panel = blockIdx.x; panel < totals.chunks * panels; panel += gridDim.x) {
+    for (int panel = blockIdx.x; panel < chunks * panels; panel += gridDim.x) {
         int chunk = panel / panels, first_row = panel % panels * kPanel, i = threadIdx.x;
         int count[kMine], rank[kMine];
         __syncthreads();

@@ -292,13 +292,14 @@ __global__ void __launch_bounds__(kPlacers)
     __shared__ int base;
     begin_next();
     wait_for_last();
-    Totals totals = *sorted.totals;
-    if (totals.unfit)
+    // Not `unfit`, which other blocks may set now: threads of a block would read different answers.
+    int chunks = sorted.totals->chunks;
+    if (chunks > kMaxChunks)
         return;
-    for (int panel = blockIdx.x; panel < totals.chunks * panels; panel += gridDim.x) {
+    for (int panel = blockIdx.x; panel < chunks * panels; panel += gridDim.x) {
         int chunk = panel / panels, first_row = panel % panels * kPanel, i = threadIdx.x;
         // Where there is but one chunk, its groups write Y, rows without entries too.
-        int least = totals.chunks > 1 ? 1 : 0;
+        int least = chunks > 1 ? 1 : 0;
         int count[kMine], rank[kMine];
         __syncthreads();
         if (i < kBins)
@@ -377,7 +378,7 @@ __global__ void __launch_bounds__(kPlacers)
                 pad(member / kRows, member % kRows, 0);
         }
     }
-    if (totals.chunks > 1)
+    if (chunks > 1)
         clear(sums, many_sums);
 }
 
