@@ -96,8 +96,10 @@ __global__ void __launch_bounds__(kThreads, 2)
         return;
     atomicAdd(&total, sum);
     __threadfence(); // the addition is done before the ticket is drawn
-    if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1)
+    if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1) {
+        __threadfence(); // and the additions of all others are, before the total is taken
         loss[0] = atomicExch(&total, 0.0f);
+    }
 }
 
 extern "C" void cross_entropy_loss_bf16_optimized(float* loss, const __nv_bfloat16* X, const __nv_bfloat16* Y,

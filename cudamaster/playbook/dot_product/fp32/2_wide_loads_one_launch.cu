@@ -80,8 +80,10 @@ __global__ void __launch_bounds__(kThreads, 2)
         return;
     atomicAdd(&total, sum);
     __threadfence(); // the addition is done before the ticket is drawn
-    if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1)
+    if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1) {
+        __threadfence(); // and the additions of all others are, before the total is taken
         out[0] = atomicExch(&total, 0.0f);
+    }
 }
 
 extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N) {

@@ -88,8 +88,10 @@ __global__ void __launch_bounds__(kThreads, 2)
         return;
     atomicAdd(&total, sum);
     __threadfence(); // the addition is done before the ticket is drawn
-    if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1)
+    if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1) {
+        __threadfence(); // and the additions of all others are, before the total is taken
         result[0] = __float2bfloat16(weight * atomicExch(&total, 0.0f));
+    }
 }
 
 extern "C" void monte_carlo_int_bf16_optimized(const __nv_bfloat16* y_samples, __nv_bfloat16* result, float a,

@@ -237,7 +237,7 @@ __device__ __forceinline__ void add_columns(Listed& listed, unsigned* crowded, i
 
 // Adds the block's sums to `sums`, each block from another row on. All threads come, after the last addition.
 __device__ __forceinline__ void add_to(float* sums, const float* block_sums, int rows) {
-#if __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (rows % (4 * kPieces) == 0 && ((size_t)sums & 15) == 0) {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
@@ -313,7 +313,8 @@ extern "C" void spmv_csc_bf16_optimized(int rows, int columns, const __nv_bfloat
     int blocks = needed < multiprocessors ? (int)needed : multiprocessors;
     float* given_sums = nullptr;
     if (rows > kFixedRows) {
-        cudaMallocAsync(&given_sums, sizeof(float) * rows, 0);
+        if (cudaMallocAsync(&given_sums, sizeof(float) * rows, 0) != cudaSuccess)
+            return; // whoever called finds the error
         cudaMemsetAsync(given_sums, 0, sizeof(float) * rows, 0);
     }
     spmv_csc_bf16_kernel_optimized<<<blocks, threads>>>(rows, columns, values, row_indices, col_offsets, x, y,

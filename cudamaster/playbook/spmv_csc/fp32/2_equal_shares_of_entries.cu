@@ -268,7 +268,7 @@ add_columns(Listed& listed, unsigned* crowded, int columns, const float* values,
 
 // Adds the block's sums to `sums`, each block from another row on. All threads come, after the last addition.
 __device__ __forceinline__ void add_to(float* sums, const float* block_sums, int rows) {
-#if __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (rows % (4 * kPieces) == 0 && ((size_t)sums & 15) == 0) {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
