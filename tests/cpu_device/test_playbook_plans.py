@@ -507,3 +507,63 @@ def test_a_query_of_one_key_gets_that_value_to_the_last_bit(
     text = (PLAYBOOK / "triangle_attention/fp32/2_tensor_cores_on_two_halves.cu").read_text()
     ran = run_text(text + ONE_KEY, sizes, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
+
+
+# A convolution in fp32 against sums in double precision: no element may be off by more than the task allows, which is
+# four times what a plain loop is off by, or four ulps of the sum of absolute terms, beside two of the result.
+CONVOLUTION = """
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <vector>
+int main(int, char** words) {
+    int rows = std::atoi(words[1]), cols = std::atoi(words[2]);
+    int kernel_rows = std::atoi(words[3]), kernel_cols = std::atoi(words[4]);
+    int high = rows - kernel_rows + 1, wide = cols - kernel_cols + 1;
+    std::mt19937_64 random(std::atoi(words[5]));
+    std::vector<float> input(rows * cols), kernel(kernel_rows * kernel_cols), output(high * wide);
+    for (std::vector<float>* numbers : {&input, &kernel})
+        for (float& number : *numbers)
+            number = (float)(-1 + 2 * ((random() >> 11) * 0x1p-53));
+    float* places[3];
+    int k = 0;
+    for (std::vector<float>* numbers : {&input, &kernel, &output}) {
+        cudaMalloc(&places[k], numbers->size() * 4);
+        cudaMemcpy(places[k++], numbers->data(), numbers->size() * 4, cudaMemcpyHostToDevice);
+    }
+    conv_2d_optimized(places[0], places[1], places[2], rows, cols, kernel_rows, kernel_cols);
+    if (cudaDeviceSynchronize() != cudaSuccess)
+        return 2;
+    cudaMemcpy(output.data(), places[2], output.size() * 4, cudaMemcpyDeviceToHost);
+    double worst = 0, worst_of_loop = 0;
+    for (size_t i = 0; i < output.size(); ++i) {
+        double sum = 0, scale = 0;
+        float loop = 0;
+        for (int p = 0; p < kernel_rows; ++p)
+            for (int q = 0; q < kernel_cols; ++q) {
+                float x = input[(i / wide + p) * cols + i % wide + q], w = kernel[p * kernel_cols + q];
+                sum += (double)x * w, scale += std::fabs((double)x * w), loop = std::fma(x, w, loop);
+            }
+        float size = std::fabs((float)sum);
+        double rounding = 2.0 * (std::nextafter(size, INFINITY) - size);
+        worst = std::fmax(worst, (std::fabs(output[i] - sum) - rounding) / scale);
+        worst_of_loop = std::fmax(worst_of_loop, (std::fabs(loop - sum) - rounding) / scale);
+    }
+    std::fprintf(stderr, "worst error %g, of a loop %g\\n", worst, worst_of_loop);
+    return !(worst <= std::fmax(4 * worst_of_loop, 4 * 0x1p-23));
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sizes", [(129, 257, 1, 1, 129261), (150, 200, 32, 3, 2), (70, 130, 32, 8, 1)], ids=lambda s: "-".join(map(str, s))
+)
+def test_a_convolution_on_two_halves_is_as_exact_as_the_task_asks(
+    sizes: tuple[int, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """With one weight each product is a result; with few columns there is little to compare what is cut off with."""
+    text = (PLAYBOOK / "conv_2d/fp32/2_sparse_products_on_two_halves.cu").read_text()
+    ran = run_text(text + CONVOLUTION, sizes, tmp_path_factory)
+    assert ran.exit_code == 0, ran.stderr

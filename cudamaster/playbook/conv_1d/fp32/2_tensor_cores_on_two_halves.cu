@@ -5,8 +5,8 @@
 //      power of two that suits the largest of its block, and taken apart into a half that is rounded and one of what is
 //      left: 22 bits, or 24 where their signs help. Three of the four products of two such sums count; the small ones
 //      have sums of their own, since tensor cores cut off what they add. Numbers below 2^-17 of the largest in their
-//      block keep fewer bits. A lane's part of a fragment of W is two neighbouring weights, and fragments along a
-//      diagonal are the same: a table of such pairs, one for each weight, is all that shared memory holds of W. 16
+//      block keep fewer bits, and an output with no others may lose all of them: that is this step's
+//      price. A lane's part of a fragment of W is two neighbouring weights, and fragments along a diagonal are the same: a table of such pairs, one for each weight, is all that shared memory holds of W. 16
 //      bytes are left out after every 128 of the inputs, so that ldmatrix meets no bank twice. Longer kernels are taken
 //      in pieces of 256 weights; a single weight is multiplied in fp32, so that small products keep their bits. On an
 //      H200, measured by events with cold caches, 4194304 inputs with 256 weights take 30 µs where the step before
