@@ -48,7 +48,7 @@ __device__ Pair pair_at(const Element* line, int j, int end) {
 }
 
 // Neighbouring results of a thread.
-template <int kCount> struct __align__(kCount * sizeof(Pair)) Results {
+template <int kCount> struct __align__(kCount * sizeof(Pair)) Outputs {
     Pair at[kCount];
 };
 
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks)
     constexpr int kInputRows = (kRows - 1) * kStride + kSize;
     constexpr int kAfter = kSize - kStride - kPadding;
     constexpr int kOut = kPairs / kStride;
-    typedef ::Results<kOut> Results;
+    using Results = Outputs<kOut>;
     extern __shared__ __align__(16) unsigned char shared[];
     Results* results = (Results*)shared; // kRows rows of the block
     int lane = threadIdx.x % kWarp;

@@ -25,7 +25,7 @@ __device__ float none() {
 }
 
 // Neighbouring results of a thread.
-template <int kCount> struct __align__(kCount * sizeof(float)) Results {
+template <int kCount> struct __align__(kCount * sizeof(float)) Outputs {
     float at[kCount];
 };
 
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks)
     constexpr int kInputRows = (kRows - 1) * kStride + kSize;
     constexpr int kAfter = kSize - kStride - kPadding;
     constexpr int kOut = kWidth / kStride;
-    typedef ::Results<kOut> Results;
+    using Results = Outputs<kOut>;
     extern __shared__ __align__(16) unsigned char shared[];
     Results* results = (Results*)shared; // kRows rows of the block
     int lane = threadIdx.x % kWarp;
