@@ -22,6 +22,8 @@ OURS, LIBRARY, TORCH, NOTE = "ours", "library", "torch", "note"
 ALLOWED = {Precision.FP32: 2e-5, Precision.BF16: 1e-2}
 POWERS_ALLOWED = {Precision.FP32: 1e-4, Precision.BF16: 5e-2}  # whose powers on the way are rounded too
 SAMPLED_ROWS = 32
+PRODUCTS = ("matrix_mul", "square_matrix_mul", "matrix_power", "high_order_contraction", "matrix_vector_mul",
+            "softmax_attention")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Contender:
     """Something to time: `call` runs it once and gives the tensor with the result.
 
     A `kind` of NOTE does another task than the card's, and is no bar for us. `backend`: of attention. `rounded`: slices
-    of a split bf16 product may be rounded before they are added up, which is PyTorch's default.
+    of a split bf16 product may be rounded before they are added up, which is PyTorch's default. `before` makes the
+    inputs of a call that works in place; it is not timed.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Contender:
     call: Callable[[], Any]
     backend: Any = None
     rounded: bool = False
+    before: Callable[[], Any] | None = None
 
     def chosen(self) -> AbstractContextManager[Any]:
         """What a call is made within; entering it is not timed."""
@@ -46,7 +50,7 @@ class Contender:
 
 def inputs(card: TaskCard, precision: Precision, case: Case, device: str) -> dict[str, Any]:
     """Tensors as the card draws them: uniform, with a variance of 1/N for powers, and the mask with its holes."""
-    kind = {"float": torch.float32, "__nv_bfloat16": torch.bfloat16}
+    kind = {"float": torch.float32, "__nv_bfloat16": torch.bfloat16, "int": torch.int32}
     made: dict[str, Any] = {}
     sizes = case.values
     for parameter in card.parameters:
@@ -59,7 +63,7 @@ def inputs(card: TaskCard, precision: Precision, case: Case, device: str) -> dic
             holes = torch.rand(batches, length, length, device=device) < sizes["holes_percent"] / 100
             mask = holes.float().tril(-1) + torch.ones(length, length, device=device).triu(1)
             tensor.copy_(mask.reshape(-1))
-        elif parameter.role == "input":
+        elif parameter.role in ("input", "inout"):
             reach = math.sqrt(3 / sizes["N"]) if card.name == "matrix_power" else 1.0
             tensor.copy_(torch.rand(length, device=device) * (2 * reach) - reach)
         made[parameter.name] = tensor
@@ -70,7 +74,7 @@ def operators(task: str, tensors: dict[str, Any], s: dict[str, Any]) -> Iterator
     """PyTorch's ways to a task, each with what it needs beforehand; in bf16 also with what it may do by default."""
     for one in _operators(task, tensors, s):
         yield one
-        if one.backend is None and next(iter(tensors.values())).dtype == torch.bfloat16:
+        if task in PRODUCTS and one.backend is None and next(iter(tensors.values())).dtype == torch.bfloat16:
             yield replace(one, name=f"{one.name}, slices rounded", rounded=True)
 
 
@@ -117,6 +121,42 @@ def _operators(task: str, tensors: dict[str, Any], s: dict[str, Any]) -> Iterato
 
             yield Contender("two products and softmax, scores in fp32", TORCH, kept)
         yield from attention(q[None, None], k[None, None], v[None, None], "", None)
+    elif task in ("conv_1d", "conv_2d"):
+        yield from convolutions(task, tensors, s)
+    elif task == "sorting":
+        data, fresh = tensors["data"], tensors["data"].clone()
+        places = torch.empty(fresh.numel(), dtype=torch.int64, device=fresh.device)
+        yield Contender("torch.sort", TORCH, lambda: torch.sort(fresh, out=(data, places))[0])
+    elif task == "top_k":
+        numbers = tensors["input"]
+        yield Contender("torch.topk", TORCH, lambda: torch.topk(numbers, s["k"])[0])
+    elif task == "prefix_sum":
+        numbers, sums = tensors["input"], tensors["output"]
+        yield Contender("torch.cumsum", TORCH, lambda: torch.cumsum(numbers, 0, out=sums))
+    elif task == "fft" and tensors["input_real"].dtype == torch.float32:  # PyTorch has no transform in bf16
+        points = torch.complex(tensors["input_real"], tensors["input_img"])
+        yield Contender("torch.fft.fft", TORCH, lambda: torch.fft.fft(points).real)
+
+
+def convolutions(task: str, tensors: dict[str, Any], s: dict[str, Any]) -> Iterator[Contender]:
+    """cuDNN's fastest way, which it looks for in its first call, and a transform of the whole input in fp32."""
+    if task == "conv_1d":
+        shape, window = (s["input_size"],), (s["kernel_size"],)
+    else:
+        shape, window = (s["input_rows"], s["input_cols"]), (s["kernel_rows"], s["kernel_cols"])
+    image, weights = tensors["input"].view(1, 1, *shape), tensors["kernel"].view(1, 1, *window)
+    convolve = torch.nn.functional.conv1d if task == "conv_1d" else torch.nn.functional.conv2d
+    torch.backends.cudnn.benchmark = True
+    yield Contender("cuDNN", TORCH, lambda: convolve(image, weights))
+    valid = tuple(slice(0, n - k + 1) for n, k in zip(shape, window, strict=True))
+    flat, taps = image.view(shape), weights.view(window)
+
+    def transformed() -> Any:
+        spectrum = torch.fft.rfftn(flat.float())
+        spectrum *= torch.fft.rfftn(taps.float(), s=shape).conj()
+        return torch.fft.irfftn(spectrum, s=shape)[valid].to(flat.dtype)
+
+    yield Contender("three transforms", TORCH, transformed)
 
 
 def attention(q: Any, k: Any, v: Any, what: str, mask: Any, causal: bool = False) -> Iterator[Contender]:
@@ -138,7 +178,9 @@ def shared_objects(
 ) -> Iterator[Contender]:
     """Our kernel and the libraries' calls: by the wrapper, on the tensors' memory; a library is made ready first."""
     ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)  # whose tensor maps our kernels make
-    result = tensors[next(p.name for p in card.parameters if p.role == "output")]
+    result = tensors[next(p.name for p in card.parameters if p.role in ("output", "inout"))]
+    fresh = result.clone()
+    in_place = any(p.role == "inout" for p in card.parameters)
     arguments = [
         ctypes.c_void_p(tensors[p.name].data_ptr()) if p.name in tensors else ctypes.c_int(int(sizes[p.name]))
         for p in card.parameters
@@ -156,7 +198,8 @@ def shared_objects(
             wrapper(*arguments)
             return result
 
-        yield Contender(name, OURS if name == OURS else LIBRARY, call)
+        before = (lambda: result.copy_(fresh)) if in_place else None
+        yield Contender(name, OURS if name == OURS else LIBRARY, call, before=before)
 
 
 def reference(task: str, tensors: dict[str, Any], s: dict[str, Any]) -> tuple[Any, Any]:
@@ -196,6 +239,30 @@ def reference(task: str, tensors: dict[str, Any], s: dict[str, Any]) -> tuple[An
         above = torch.arange(length, device=rows.device)[None, :] > place[:, None]
         weights = scores.masked_fill((mask > 0.5) | above, -math.inf).softmax(-1)
         return rows, torch.einsum("rj,rjd->rd", weights, v[head].double())
+    if task == "conv_1d":
+        rows = drawn(s["output_size"])
+        places = rows[:, None] + torch.arange(s["kernel_size"], device=rows.device)
+        return rows, (tensors["input"][places].double() @ tensors["kernel"].double())[:, None]
+    if task == "conv_2d":
+        rows = drawn(s["output_rows"])
+        image = tensors["input"].view(s["input_rows"], s["input_cols"])
+        windows = image[rows[:, None] + torch.arange(s["kernel_rows"], device=rows.device)].double()
+        weights = tensors["kernel"].view(1, s["kernel_rows"], s["kernel_cols"]).double()
+        places = windows.unfold(2, s["kernel_cols"], 1)  # rows, kernel rows, output columns, kernel columns
+        return rows, torch.einsum("rpjq,pq->rj", places, weights[0])
+    if task == "sorting":
+        rows = drawn(s["N"])
+        return rows, tensors["data"].sort()[0][rows].double()[:, None]
+    if task == "top_k":
+        rows = drawn(s["k"])
+        return rows, tensors["input"].sort(descending=True)[0][rows].double()[:, None]
+    if task == "prefix_sum":
+        rows = drawn(s["N"])
+        return rows, tensors["input"].double().cumsum(0)[rows][:, None]
+    if task == "fft":
+        rows = drawn(s["N"])
+        points = torch.complex(tensors["input_real"].double(), tensors["input_img"].double())
+        return rows, torch.fft.fft(points).real[rows][:, None]
     rows = drawn(s["q_seq_len"])
     q, k = tensors["Q"].view(-1, s["dim_qk"])[rows].double(), tensors["K"].view(-1, s["dim_qk"]).double()
     weights = (q @ k.t() / math.sqrt(s["dim_qk"])).softmax(-1)
@@ -205,6 +272,8 @@ def reference(task: str, tensors: dict[str, Any], s: dict[str, Any]) -> tuple[An
 def error_of(contender: Contender, output: Any, rows: Any, expected: Any) -> float:
     """Root of the mean square of the errors on the sample, over that of the results; the output is poisoned before."""
     output.fill_(math.nan)
+    if contender.before is not None:
+        contender.before()
     with contender.chosen():
         result = contender.call()
     found = result.reshape(-1, expected.shape[1])[rows].double()

@@ -36,6 +36,7 @@ from cudamaster.vendor import comparison, libraries
 
 TASKS = ("matrix_mul", "square_matrix_mul", "matrix_power", "high_order_contraction", "matrix_vector_mul",
          "triangle_attention", "softmax_attention")  # fmt: skip
+OTHERS = ("conv_1d", "conv_2d", "sorting", "top_k", "prefix_sum", "fft")
 OURS = "ours"
 CALLS = 50
 COMMAND = "nvcc -O2 -std=c++17 -shared -Xcompiler -fPIC"
@@ -90,10 +91,13 @@ def table(path: Path) -> str:
     """
     saved = json.loads(path.read_text("utf-8"))
     about = saved["about"]
+    named = (name for case in saved["cases"] for name, one in case["contenders"].items() if one["kind"] == "library")
+    vendors = list(dict.fromkeys(named))
     lines = [f"{about['device']}, PyTorch {about['torch']}, {about['date']}. Microseconds on the device (whole calls "
              "from Python), medians; a ratio above 1: ours is faster on the device.", ""]  # fmt: skip
-    lines += ["| task | case | ours | cuBLAS | cuBLASLt | PyTorch | its fastest | cuBLAS / ours | cuBLASLt / ours | "
-              "PyTorch / ours |", "|---|---|--:|--:|--:|--:|---|--:|--:|--:|"]  # fmt: skip
+    head = ["task", "case", "ours", *vendors, "PyTorch", "its fastest", *(f"{one} / ours" for one in vendors)]
+    lines += [f"| {' | '.join([*head, 'PyTorch / ours'])} |",
+              f"|---|---|--:|{'--:|' * len(vendors)}--:|---|{'--:|' * len(vendors)}--:|"]  # fmt: skip
 
     def cell(one: dict[str, Any] | None) -> str:
         if one is None or "device_us" not in one:
@@ -103,7 +107,7 @@ def table(path: Path) -> str:
     for case in saved["cases"]:
         found = case["contenders"]
         ours, best = found.get(OURS), fastest(case)
-        others = [found.get("cuBLAS"), found.get("cuBLASLt"), found[best] if best else None]
+        others = [*(found.get(name) for name in vendors), found[best] if best else None]
         ratios = [
             f"{other['device_us']['median'] / ours['device_us']['median']:.2f}"
             if ours and other and "device_us" in other and "device_us" in ours
@@ -120,7 +124,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("build", "time", "table"))
     parser.add_argument("place", type=Path, help="the folder of shared objects, or the file of `table`")
-    parser.add_argument("tasks", nargs="*", default=TASKS)
+    parser.add_argument(
+        "tasks", nargs="*", default=TASKS, help=f"by default {', '.join(TASKS)}; it knows {', '.join(OTHERS)} too"
+    )
     parser.add_argument("--precision", choices=[one.value for one in BENCHMARK_PRECISIONS], action="append")
     parser.add_argument("--arch", default="native", help="of the kernels that do not choose one themselves")
     parser.add_argument("--save", type=Path)

@@ -6,7 +6,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,11 @@ class Clock:
         """Fill the L2 cache with other data, by reading it."""
         torch.amax(self.scratch, dim=0, out=self.sink)
 
-    def whole(self, call: Callable[[], Any]) -> float:
+    def whole(self, contender: Contender) -> float:
         """By the host's clock: the device is idle before, and when it stops."""
-        idle = torch.cuda.synchronize
+        idle, call = torch.cuda.synchronize, contender.call
+        if contender.before is not None:
+            contender.before()
         self.flush()
         idle()
         start = time.perf_counter_ns()
@@ -54,12 +56,14 @@ class Clock:
         idle()
         return (time.perf_counter_ns() - start) / 1e3
 
-    def device(self, call: Callable[[], Any]) -> float:
+    def device(self, contender: Contender) -> float:
         """By events."""
+        if contender.before is not None:
+            contender.before()
         self.flush()
         torch.cuda._sleep(BUSY_CYCLES)
         self.begin.record()
-        call()
+        contender.call()
         self.end.record()
         torch.cuda.synchronize()
         return float(self.begin.elapsed_time(self.end)) * 1e3
@@ -80,7 +84,7 @@ def timed(contenders: Sequence[Contender], clock: Clock, calls: int) -> dict[str
         random.shuffle(order)
         for one in order:
             with one.chosen():
-                by_host, by_events = clock.whole(one.call), clock.device(one.call)
+                by_host, by_events = clock.whole(one), clock.device(one)
             if turn >= WARMUPS:
                 whole[one.name].append(by_host)
                 device[one.name].append(by_events)
@@ -96,13 +100,14 @@ def one_case(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     sizes = {name: int(value) for name, value in case.values.items()}
     tensors = inputs(card, precision, case, device)
-    output = tensors[next(p.name for p in card.parameters if p.role == "output")]
+    output = tensors[next(p.name for p in card.parameters if p.role in ("output", "inout"))]
     rows, expected = reference(card.name, tensors, sizes)
     allowed = (POWERS_ALLOWED if card.name == "matrix_power" else ALLOWED)[precision]
     found: dict[str, dict[str, Any]] = {}
     right = []
+    # Contenders take a copy of what is sorted in place, before the check of the first poisons it.
     linked = shared_objects(folder, card, precision, tensors, sizes) if device == "cuda" else ()
-    for contender in (*linked, *operators(card.name, tensors, sizes)):
+    for contender in [*linked, *operators(card.name, tensors, sizes)]:
         try:
             error = error_of(contender, output, rows, expected)
         except (RuntimeError, TypeError, NotImplementedError) as refusal:
