@@ -92,7 +92,7 @@ def table(path: Path) -> str:
     saved = json.loads(path.read_text("utf-8"))
     about = saved["about"]
     named = (name for case in saved["cases"] for name, one in case["contenders"].items() if one["kind"] == "library")
-    vendors = list(dict.fromkeys(named))
+    vendors = sorted(set(named))
     lines = [f"{about['device']}, PyTorch {about['torch']}, {about['date']}. Microseconds on the device (whole calls "
              "from Python), medians; a ratio above 1: ours is faster on the device.", ""]  # fmt: skip
     head = ["task", "case", "ours", *vendors, "PyTorch", "its fastest", *(f"{one} / ours" for one in vendors)]
