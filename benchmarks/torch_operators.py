@@ -3,6 +3,7 @@
     python benchmarks/torch_operators.py build FOLDER [TASK...]             our kernels and bench/vendor/ as libraries
     python benchmarks/torch_operators.py time FOLDER [TASK...] --save FILE  checks and times all; needs a GPU
     python benchmarks/torch_operators.py table FILE                         what was saved, as tables
+    python benchmarks/torch_operators.py plot FILE --save FIGURE.svg        and as times over N
 
 `build` compiles the playbook's last step of each task, and every file of bench/vendor/ that has a library here. `time`
 takes turns: 3 warm-ups and 50 calls of each, in an order that is drawn for every turn, with a cold L2 cache. A turn has
@@ -120,15 +121,16 @@ def table(path: Path) -> str:
 
 
 def main() -> None:
-    """One of the three commands."""
+    """One of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("build", "time", "table"))
-    parser.add_argument("place", type=Path, help="the folder of shared objects, or the file of `table`")
+    parser.add_argument("command", choices=("build", "time", "table", "plot"))
+    parser.add_argument("place", type=Path, help="the folder of shared objects, or the file of `table` and `plot`")
     parser.add_argument(
         "tasks", nargs="*", default=TASKS, help=f"by default {', '.join(TASKS)}; it knows {', '.join(OTHERS)} too"
     )
     parser.add_argument("--precision", choices=[one.value for one in BENCHMARK_PRECISIONS], action="append")
     parser.add_argument("--arch", default="native", help="of the kernels that do not choose one themselves")
+    parser.add_argument("--case", action="append", metavar="SIZES", help="time these, N=1024, in place of its own")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--calls", type=int, default=CALLS)
     options = parser.parse_args()
@@ -138,7 +140,11 @@ def main() -> None:
     elif options.command == "time":
         from torch_timing import run  # PyTorch is not needed to build
 
-        run(options.place.resolve(), options.tasks, precisions, options.save, options.calls)
+        run(options.place.resolve(), options.tasks, precisions, options.save, options.calls, options.case or ())
+    elif options.command == "plot":
+        from torch_plot import plot
+
+        plot(options.place, options.save or options.place.with_suffix(".svg"))
     else:
         sys.stdout.write(table(options.place) + "\n")
 

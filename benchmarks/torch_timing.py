@@ -24,6 +24,7 @@ from torch_contenders import (
 )
 
 from cudamaster.core.values import Precision
+from cudamaster.making import wishes
 from cudamaster.tasks import cards
 from cudamaster.tasks.cards import Case, TaskCard
 
@@ -134,8 +135,15 @@ def line(case: dict[str, Any]) -> str:
     return f"{case['task']} {case['precision']} {case['case']}: " + "; ".join(parts)
 
 
-def run(folder: Path, tasks: Sequence[str], precisions: Sequence[Precision], save: Path | None, calls: int) -> None:
-    """All timed cases; the file is written after each task, and other tasks in it stay."""
+def run(
+    folder: Path,
+    tasks: Sequence[str],
+    precisions: Sequence[Precision],
+    save: Path | None,
+    calls: int,
+    sizes: Sequence[str] = (),
+) -> None:
+    """All timed cases, or those of `sizes`; the file is written after each task, and other tasks in it stay."""
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(int(time.time()))
@@ -148,7 +156,7 @@ def run(folder: Path, tasks: Sequence[str], precisions: Sequence[Precision], sav
         for precision in precisions:
             start = time.monotonic()
             cases = []
-            for case in card.cases:
+            for case in card.timed_at([wishes.case("--case", one) for one in sizes]).cases if sizes else card.cases:
                 if case.sweep:
                     cases.append(one_case(folder, card, precision, case, clock, calls))
                     print(line(cases[-1]), flush=True)

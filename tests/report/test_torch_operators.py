@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch_operators
+import torch_plot
 
 from cudamaster.core.values import BENCHMARK_PRECISIONS
 from cudamaster.tasks import cards
@@ -41,6 +42,19 @@ def test_the_table_sets_the_fastest_operator_that_does_the_task_beside_ours(tmp_
     assert cells == ["matrix_mul fp32", "M=8", "20.0 (30.0)", "10.0 (20.0)", "wrong", "40.0 (50.0)", "fast",
                      "0.50", "-", "2.00"]  # fmt: skip
     assert bare.endswith("| - | - | - | 5.0 (15.0) | slow | - | - | - |")
+
+
+def test_times_over_a_size_are_drawn(tmp_path: Path) -> None:
+    """A panel for each task and precision; PyTorch has no line where it has no operator."""
+    cases = [
+        {"task": "fft", "precision": precision, "case": f"N={n}", "contenders": {"ours": timed("ours", 5.0 + n / 1000)}}
+        for precision in ("fp32", "bf16")
+        for n in (1024, 65536)
+    ]
+    (tmp_path / "sizes.json").write_text(json.dumps({"about": {}, "cases": cases}))
+    torch_plot.plot(tmp_path / "sizes.json", tmp_path / "sizes.svg")
+    drawn = (tmp_path / "sizes.svg").read_text("utf-8")
+    assert all(text in drawn for text in ("fft, fp32", "fft, bf16", "2^10", "µs on the device"))
 
 
 def test_what_is_kept_has_our_kernel_and_an_operator_for_every_timed_case() -> None:
