@@ -1,14 +1,14 @@
 // idea: Tensor cores on numbers in two halves
 // why: The step before is bound by the multiply-adds of ordinary cores, and tensor cores are fifteen times as fast if
-//      the sums are a matrix product of halves. 32 neighbouring outputs are a row of the product, X[a][c] = input[32 a +
-//      c], and the weights are its second factor, W[c][b] = kernel[c - b]. A number is brought to below 2^15 by the
-//      power of two that suits the largest of its block, and taken apart into a half that is rounded and one of what is
-//      left: 22 bits, or 24 where their signs help. Three of the four products of two such sums count; the small ones
-//      have sums of their own, since tensor cores cut off what they add. Numbers below 2^-17 of the largest in their
-//      block keep fewer bits, and an output with no others may lose all of them: that is this step's price. The task
-//      asks for the bits of numbers beside which others are up to 2^8 times larger. A lane's part of a fragment of W is
-//      two neighbouring weights, and fragments along a diagonal are the same: a table of such pairs, one for each
-//      weight, is all that shared memory holds of W. 16 bytes are left out after every 128 of the inputs, so that
+//      the sums are a matrix product of halves. 32 neighbouring outputs are a row of the product, X[a][c] = input[32 a
+//      + c], and the weights are its second factor, W[c][b] = kernel[c - b]. A number is brought to below 2^15 by the
+//      power of two that suits the largest of its block, and taken apart into a half that is rounded and one of what
+//      is left: 22 bits, or 24 where their signs help. Three of the four products of two such sums count; the small
+//      ones have sums of their own, since tensor cores cut off what they add. Numbers below 2^-17 of the largest in
+//      their block keep fewer bits, and an output with no others may lose all of them: that is this step's price. The
+//      task asks for the bits of numbers beside which others are up to 2^8 times larger. A lane's part of a fragment
+//      of W is two neighbouring weights, and fragments along a diagonal are the same: a table of such pairs, one for
+//      each weight, is all that shared memory holds of W. 16 bytes are left out after every 128 of the inputs, so that
 //      ldmatrix meets no bank twice. Longer kernels are taken in pieces of 256 weights; up to three weights are
 //      multiplied in fp32, since all inputs of an output may be small then. On an H200, measured by events with cold
 //      caches, 4194304 inputs with 256 weights take 30 µs where the step before takes 57 (with room for 20 warps on a
