@@ -48,11 +48,11 @@ extern "C" void monte_carlo_int_bf16_optimized(const __nv_bfloat16* y_samples, _
 }
 """
 
-# Numbers as a kernel has them that scales 32 neighbours by the largest of them, to whole numbers of 22 bits.
+# Numbers as a kernel has them that scales 8 neighbours by the largest of them, to whole numbers of 22 bits.
 OF_TILE = """
 template <class T> static __device__ float of_tile(const T* from, size_t i, size_t count) {
     float largest = 0.0f;
-    for (size_t j = i / 32 * 32; j < i / 32 * 32 + 32 && j < count; ++j)
+    for (size_t j = i / 8 * 8; j < i / 8 * 8 + 8 && j < count; ++j)
         largest = fmaxf(largest, fabsf((float)from[j]));
     float unit = largest * 0x1p-22f;
     return unit > 0.0f ? rintf((float)from[i] / unit) * unit : 0.0f;
