@@ -520,12 +520,14 @@ CONVOLUTION = """
 int main(int, char** words) {
     int rows = std::atoi(words[1]), cols = std::atoi(words[2]);
     int kernel_rows = std::atoi(words[3]), kernel_cols = std::atoi(words[4]);
-    int high = rows - kernel_rows + 1, wide = cols - kernel_cols + 1;
+    int high = rows - kernel_rows + 1, wide = cols - kernel_cols + 1, large = std::atoi(words[6]);
     std::mt19937_64 random(std::atoi(words[5]));
     std::vector<float> input(rows * cols), kernel(kernel_rows * kernel_cols), output(high * wide);
     for (std::vector<float>* numbers : {&input, &kernel})
         for (float& number : *numbers)
             number = (float)(-1 + 2 * ((random() >> 11) * 0x1p-53));
+    for (int k = 0; k < large; ++k)
+        input[random() % input.size()] *= 256;
     float* places[3];
     int k = 0;
     for (std::vector<float>* numbers : {&input, &kernel, &output}) {
@@ -558,12 +560,32 @@ int main(int, char** words) {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "sizes", [(129, 257, 1, 1, 129261), (150, 200, 32, 3, 2), (70, 130, 32, 8, 1)], ids=lambda s: "-".join(map(str, s))
+    "sizes",
+    [(129, 257, 1, 1, 129261, 0), (150, 200, 32, 3, 2, 0), (70, 130, 32, 8, 1, 0)],
+    ids=lambda s: "-".join(map(str, s)),
 )
 def test_a_convolution_on_two_halves_is_as_exact_as_the_task_asks(
     sizes: tuple[int, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """With one weight each product is a result; with few columns there is little to compare what is cut off with."""
     text = (PLAYBOOK / "conv_2d/fp32/2_sparse_products_on_two_halves.cu").read_text()
+    ran = run_text(text + CONVOLUTION, sizes, tmp_path_factory)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sizes",
+    [(300, 235, 32, 32, 1, 0), (150, 170, 32, 32, 2, 3), (241, 131, 22, 22, 3, 0), (131, 197, 9, 64, 4, 0)],
+    ids=lambda s: "-".join(map(str, s)),
+)
+def test_a_convolution_by_transforms_is_as_exact_as_the_task_asks(
+    sizes: tuple[int, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Also where three inputs are up to 256 times the others. Sizes as small as these would be done otherwise."""
+    text = (PLAYBOOK / "conv_2d/fp32/3_transforms_of_tiles.cu").read_text()
+    for plan, here in (("kFewestTiles = 100", "kFewestTiles = 1"), ("> most ? 2", "> 1 ? 2")):
+        assert text.count(plan) == 1
+        text = text.replace(plan, here)
     ran = run_text(text + CONVOLUTION, sizes, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr

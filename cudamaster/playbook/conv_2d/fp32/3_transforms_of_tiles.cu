@@ -1,0 +1,984 @@
+// idea: Fourier transforms of tiles in shared memory
+// why: The step before makes three products where one is needed, of sums that have a thousand terms with 32 x 32
+//      weights. The transform of a tile of 128 x 128 inputs, multiplied by that of the weights, gives 97 x 97 outputs
+//      for about 90 operations a number. Weights are real, so two tiles are transformed as one, as real and imaginary
+//      parts. Their 128 KB stay in shared memory, and inputs and outputs are moved once. A thread has 32 numbers in
+//      registers at a time: every fourth row of a column; then four rows and every sixteenth column of them; then
+//      sixteen neighbours of a row, twice. So there are three passes, and three back. Each leaves its numbers where it
+//      found them, and the way back undoes the order. All but the first and the last stay among eight rows that
+//      belong to a warp, so two tiles need two barriers. The weights' transform is made by each block, as its first
+//      tile, and half of it is kept: the other half is its conjugate. On the way back columns that give no output are
+//      left out, and half of the first tile's next inputs are loaded before the last pass. Errors of a transform go by
+//      the largest inputs of two tiles, not by those of an output. With 32 x 32 weights they are a tenth of what the
+//      task allows, and two fifths if four inputs are 256 times the others; with 16 x 16 they may be more than it
+//      allows. So fewer than 22 x 22 weights take the step before, and so do few tiles, which would leave
+//      multiprocessors without work, and GPUs without 215 KB of shared memory for a block.
+//      On an H200 with cold caches 4096 x 4096 with 32 x 32 weights takes 96 to 98 µs between events, 100 to 101 for
+//      the whole call, where the step before has 200 and 203; with 22 x 22 weights 101 where it has 160. 1024 x 1024
+//      with 32 x 32 are 121 tiles, one for each block: 30.5 for the whole call where it has 31.8. What binds it now:
+//      all blocks load, calculate and store at the same times. A variant that differs in how much it loads early issued
+//      instructions in 58 of 100 clocks, and others without their stores took 17 µs less.
+// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+constexpr int kThreadsX = 16;
+constexpr int kThreadsY = 8;
+constexpr int kThreads = kThreadsX * kThreadsY;
+constexpr int kTapRows = 8; // weights of a piece
+constexpr int kTapCols = 32;
+constexpr int kMaxBlocksY = 65535;
+
+// kCols (4 or 12) neighbouring outputs in each of kRows rows per thread.
+template <int kCols, int kRows>
+__global__ void __launch_bounds__(kThreads, 4)
+    conv_2d_kernel_optimized(const float* input, const float* kernel, float* output, int input_rows,
+                             int input_cols, int kernel_rows, int kernel_cols) {
+    constexpr int kTileCols = kThreadsX * kCols + kTapCols;
+    constexpr int kTileRows = kThreadsY * kRows + kTapRows - 1;
+    __shared__ __align__(16) float tile[kTileRows][kTileCols];
+    __shared__ __align__(16) float taps[kTapRows][kTapCols];
+    int thread = threadIdx.y * kThreadsX + threadIdx.x;
+    int output_rows = input_rows - kernel_rows + 1, output_cols = input_cols - kernel_cols + 1;
+    long long left = (long long)blockIdx.x * kThreadsX * kCols;
+    int x = threadIdx.x * kCols, y = threadIdx.y * kRows;
+
+    for (long long top = (long long)blockIdx.y * kThreadsY * kRows; top < output_rows;
+         top += (long long)gridDim.y * kThreadsY * kRows) {
+        float sums[kRows][kCols] = {};
+        for (int piece_row = 0; piece_row < kernel_rows; piece_row += kTapRows) {
+            for (int piece_col = 0; piece_col < kernel_cols; piece_col += kTapCols) {
+                // The last vector of weights of a row is filled up with zeros, as is what lies beyond the
+                // input.
+                int rows = min(kernel_rows - piece_row, kTapRows);
+                int groups = (min(kernel_cols - piece_col, kTapCols) + 3) / 4;
+                __syncthreads(); // what was there is used up
+                for (int k = thread; k < rows * kTapCols; k += kThreads) {
+                    int p = k / kTapCols, q = k % kTapCols;
+                    taps[p][q] = piece_col + q < kernel_cols
+                                     ? kernel[(long long)(piece_row + p) * kernel_cols + piece_col + q]
+                                     : 0.0f;
+                }
+                int cols = kThreadsX * kCols + 4 * groups;
+                for (int i = threadIdx.y; i < kThreadsY * kRows + rows - 1; i += kThreadsY) {
+                    long long row = top + piece_row + i;
+                    for (int j = threadIdx.x; j < cols; j += kThreadsX) {
+                        long long col = left + piece_col + j;
+                        tile[i][j] =
+                            row < input_rows && col < input_cols ? input[row * input_cols + col] : 0.0f;
+                    }
+                }
+                __syncthreads();
+
+                for (int p = 0; p < rows; ++p) {
+                    float window[kRows][kCols + 4];
+#pragma unroll
+                    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+                        for (int k = 0; k < kCols; k += 4)
+                            *(float4*)&window[r][k] = *(const float4*)&tile[y + r + p][x + k];
+#pragma unroll 4
+                    for (int group = 0; group < groups; ++group) {
+                        float4 four = *(const float4*)&taps[p][4 * group];
+                        const float tap[] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+                        for (int r = 0; r < kRows; ++r) {
+                            *(float4*)&window[r][kCols] =
+                                *(const float4*)&tile[y + r + p][x + kCols + 4 * group];
+#pragma unroll
+                            for (int k = 0; k < 4; ++k)
+#pragma unroll
+                                for (int i = 0; i < kCols; ++i)
+                                    sums[r][i] += window[r][i + k] * tap[k];
+#pragma unroll
+                            for (int i = 0; i < kCols; ++i)
+                                window[r][i] = window[r][i + 4];
+                        }
+                    }
+                }
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int r = 0; r < kRows; ++r)
+#pragma unroll
+            for (int i = 0; i < kCols; i += 4)
+                *(float4*)&tile[y + r][x + i] =
+                    make_float4(sums[r][i], sums[r][i + 1], sums[r][i + 2], sums[r][i + 3]);
+        __syncthreads();
+        for (int i = threadIdx.y; i < kThreadsY * kRows && top + i < output_rows; i += kThreadsY)
+            for (int j = threadIdx.x; j < kThreadsX * kCols && left + j < output_cols; j += kThreadsX)
+                output[(top + i) * output_cols + left + j] = tile[i][j];
+    }
+}
+
+template <int kCols, int kRows>
+void conv_2d_launch(const float* input, const float* kernel, float* output, int input_rows, int input_cols,
+                    int kernel_rows, int kernel_cols) {
+    int blocks_x = (input_cols - kernel_cols) / (kThreadsX * kCols) + 1;
+    int blocks_y = (input_rows - kernel_rows) / (kThreadsY * kRows) + 1;
+    dim3 blocks(blocks_x, blocks_y < kMaxBlocksY ? blocks_y : kMaxBlocksY);
+    dim3 threads(kThreadsX, kThreadsY);
+    conv_2d_kernel_optimized<kCols, kRows>
+        <<<blocks, threads>>>(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols);
+}
+
+// ---- Fourier transforms of tiles ----
+
+constexpr int kSide = 128;          // rows and columns of a tile
+constexpr int kFftThreads = 512;    // each has 32 of a tile's numbers at a time
+constexpr int kEarly = 16;          // of these are loaded while the tile before is stored
+constexpr int kFewestTiles = 100;   // fewer leave too many multiprocessors without work
+constexpr int kFewestWeights = 484; // fewer have smaller sums, for the same errors
+
+// Half of the weights' spectrum lies in shared memory: 65 rows of nine groups of 16 frequencies that are 8 apart, the
+// last being the first once more. Pitches spread groups and rows over the banks.
+constexpr int kGroup = 17, kSpectrumRow = 168;
+constexpr int kSpectrum = (kSide / 2 + 1) * kSpectrumRow;
+constexpr int kFftMemory = (kSide * kSide + 8 * 16 + kSpectrum) * 8;
+
+static __device__ float2 operator+(float2 a, float2 b) {
+    return make_float2(a.x + b.x, a.y + b.y);
+}
+
+static __device__ float2 operator-(float2 a, float2 b) {
+    return make_float2(a.x - b.x, a.y - b.y);
+}
+
+static __device__ float2 operator*(float2 a, float2 b) {
+    return make_float2(fmaf(a.x, b.x, -a.y * b.y), fmaf(a.x, b.y, a.y * b.x));
+}
+
+// A root of unity as it is, or its conjugate for the way back.
+template <bool kBack> static __device__ float2 turned(float2 root) {
+    return make_float2(root.x, kBack ? -root.y : root.y);
+}
+
+// a times -i, or times i for the way back.
+template <bool kBack> static __device__ float2 quarter(float2 a) {
+    return kBack ? make_float2(-a.y, a.x) : make_float2(a.y, -a.x);
+}
+
+// a times exp(-2 pi i k / 32), or its conjugate. `k` is known to the compiler.
+template <bool kBack> static __device__ float2 rotate(float2 a, int k) {
+    const float cosines[] = {1.0f,        0.98078528f, 0.92387953f, 0.83146961f, 0.70710678f,
+                             0.55557023f, 0.38268343f, 0.19509032f, 0.0f};
+    if (k & 16)
+        a = make_float2(-a.x, -a.y);
+    if (k & 8)
+        a = quarter<kBack>(a);
+    k %= 8;
+    if (k == 0)
+        return a;
+    if (k == 4)
+        return kBack ? make_float2(cosines[4] * (a.x - a.y), cosines[4] * (a.x + a.y))
+                     : make_float2(cosines[4] * (a.x + a.y), cosines[4] * (a.y - a.x));
+    return a * turned<kBack>(make_float2(cosines[k], -cosines[8 - k]));
+}
+
+template <bool kBack> static __device__ void transform4(float2& a, float2& b, float2& c, float2& d) {
+    float2 even = a + c, odd = a - c, sum = b + d, other = quarter<kBack>(b - d);
+    a = even + sum;
+    b = odd + other;
+    c = even - sum;
+    d = odd - other;
+}
+
+template <bool kBack> static __device__ void transform8(float2 (&x)[8]) {
+    transform4<kBack>(x[0], x[2], x[4], x[6]);
+    transform4<kBack>(x[1], x[3], x[5], x[7]);
+    float2 odd[] = {x[1], rotate<kBack>(x[3], 4), rotate<kBack>(x[5], 8), rotate<kBack>(x[7], 12)};
+    float2 even[] = {x[0], x[2], x[4], x[6]};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        x[k] = even[k] + odd[k];
+        x[k + 4] = even[k] - odd[k];
+    }
+}
+
+template <bool kBack> static __device__ void transform16(float2 (&x)[16]) {
+    float2 y[4][4];
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+        transform4<kBack>(x[n], x[n + 4], x[n + 8], x[n + 12]);
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            y[k][n] = rotate<kBack>(x[n + 4 * k], 2 * n * k);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        transform4<kBack>(y[k][0], y[k][1], y[k][2], y[k][3]);
+#pragma unroll
+        for (int n = 0; n < 4; ++n)
+            x[k + 4 * n] = y[k][n];
+    }
+}
+
+template <bool kBack> static __device__ void transform32(float2 (&x)[32]) {
+    float2 y[4][8];
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+        transform4<kBack>(x[n], x[n + 8], x[n + 16], x[n + 24]);
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            y[k][n] = rotate<kBack>(x[n + 8 * k], n * k);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        transform8<kBack>(y[k]);
+#pragma unroll
+        for (int n = 0; n < 8; ++n)
+            x[k + 4 * n] = y[k][n];
+    }
+}
+
+// Where a tile's number lies. In each group of sixteen columns pairs are exchanged, so that threads which have a whole
+// group each meet in no bank.
+static __device__ int place(int row, int group, int within) {
+    return row * kSide + 16 * group + (within ^ 2 * group);
+}
+
+// The first pass: a thread has every fourth row of a column. It is also the last on the way back.
+struct First {
+    int row, col;
+    float2* numbers;
+
+    __device__ First(float2* tile) {
+        row = threadIdx.x / 32 % 4;
+        col = threadIdx.x / 128 * 32 + threadIdx.x % 32;
+        numbers = tile + place(row, col / 16, col % 16);
+    }
+
+    __device__ void put(const float2 (&x)[32]) const {
+#pragma unroll
+        for (int k = 0; k < 32; ++k)
+            numbers[4 * k * kSide] = x[k];
+    }
+
+    __device__ void take(float2 (&x)[32]) const {
+#pragma unroll
+        for (int k = 0; k < 32; ++k)
+            x[k] = numbers[4 * k * kSide];
+    }
+
+    // Whether all columns of this thread's warp are from `cols` on.
+    __device__ bool beyond(int cols) const { return col / 32 * 32 >= cols; }
+};
+
+// The second pass: four rows, and every sixteenth column of them.
+struct Second {
+    int row, col;
+    float2 roots_of_rows[4];
+    const float2* roots_of_cols;
+
+    __device__ Second(const float2* roots) {
+        int four = threadIdx.x / 16;
+        row = 4 * four;
+        col = threadIdx.x % 16;
+        roots_of_cols = roots + col;
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+            sincospif((float)(four * r) / -64.0f, &roots_of_rows[r].y, &roots_of_rows[r].x);
+    }
+
+    __device__ void forth(float2* tile) const {
+        float2 x[4][8];
+#pragma unroll
+        for (int m = 0; m < 8; ++m) {
+#pragma unroll
+            for (int r = 0; r < 4; ++r)
+                x[r][m] = tile[place(row + r, m, col)];
+#pragma unroll
+            for (int r = 1; r < 4; ++r)
+                x[r][m] = x[r][m] * roots_of_rows[r];
+            transform4<false>(x[0][m], x[1][m], x[2][m], x[3][m]);
+        }
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+            transform8<false>(x[r]);
+#pragma unroll
+        for (int m = 0; m < 8; ++m)
+#pragma unroll
+            for (int r = 0; r < 4; ++r)
+                tile[place(row + r, m, col)] = m ? x[r][m] * roots_of_cols[16 * m] : x[r][m];
+    }
+
+    // Columns from `cols` on are not needed any more.
+    __device__ void back(float2* tile, int cols) const {
+        float2 x[4][8];
+#pragma unroll
+        for (int m = 0; m < 8; ++m)
+#pragma unroll
+            for (int r = 0; r < 4; ++r) {
+                x[r][m] = tile[place(row + r, m, col)];
+                if (m)
+                    x[r][m] = x[r][m] * turned<true>(roots_of_cols[16 * m]);
+            }
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+            transform8<true>(x[r]);
+#pragma unroll
+        for (int m = 0; m < 8; ++m) {
+            if (m >= 6 && 16 * m >= cols)
+                continue;
+            transform4<true>(x[0][m], x[1][m], x[2][m], x[3][m]);
+#pragma unroll
+            for (int r = 0; r < 4; ++r)
+                tile[place(row + r, m, col)] = r ? x[r][m] * turned<true>(roots_of_rows[r]) : x[r][m];
+        }
+    }
+};
+
+// The third pass: sixteen neighbours of a row, in two parts, in which a warp has the same eight rows as in the second.
+struct Third {
+    int group, frequency; // of the columns; of the rows
+    float2* numbers;
+
+    __device__ Third(float2* tile, int part) {
+        int warp = threadIdx.x / 32, first = threadIdx.x / 8 % 2, second = 2 * part + threadIdx.x / 16 % 2;
+        group = threadIdx.x % 8;
+        frequency = 2 * warp + first + 32 * second;
+        numbers = tile + (8 * warp + 4 * first + second) * kSide + 16 * group;
+    }
+
+    __device__ void take(float2 (&x)[16]) const {
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+            float4 two = ((const float4*)numbers)[k ^ group];
+            x[2 * k] = make_float2(two.x, two.y);
+            x[2 * k + 1] = make_float2(two.z, two.w);
+        }
+    }
+
+    __device__ void put(const float2 (&x)[16]) const {
+#pragma unroll
+        for (int k = 0; k < 8; ++k)
+            ((float4*)numbers)[k ^ group] =
+                make_float4(x[2 * k].x, x[2 * k].y, x[2 * k + 1].x, x[2 * k + 1].y);
+    }
+};
+
+// Takes the weights' transform to its end, and keeps half of their spectrum: they are real, so the other half is its
+// conjugate. It is kept conjugate itself, for a correlation, and divided by what two transforms multiply by.
+static __device__ void keep_spectrum(float2* spectrum, float2* tile) {
+    for (int part = 0; part < 2; ++part) {
+        Third third(tile, part);
+        if (third.frequency > kSide / 2)
+            break;
+        float2 x[16];
+        third.take(x);
+        transform16<false>(x);
+        float2* to = spectrum + third.frequency * kSpectrumRow;
+#pragma unroll
+        for (int k = 0; k < 16; ++k) {
+            constexpr float kScale = 1.0f / (kSide * kSide);
+            float2 factor = make_float2(kScale * x[k].x, -kScale * x[k].y);
+            to[third.group * kGroup + k] = factor;
+            if (third.group ==
+                0) // opposite frequencies of the first group are in the same group, but one place on
+                to[8 * kGroup + (k + 15) % 16] = factor;
+        }
+    }
+}
+
+// Takes the transform of two tiles to its end, multiplies by the weights' and begins the way back.
+static __device__ void multiply_spectra(const float2* spectrum, float2* tile) {
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+        Third third(tile, part);
+        const float2* factors =
+            part == 0 ? spectrum + third.frequency * kSpectrumRow + third.group * kGroup
+                      : spectrum + (kSide - third.frequency) * kSpectrumRow + (8 - third.group) * kGroup;
+        float2 x[16];
+        third.take(x);
+        transform16<false>(x);
+#pragma unroll
+        for (int k = 0; k < 16; ++k)
+            x[k] = x[k] * (part == 0 ? factors[k] : turned<true>(factors[15 - k]));
+        transform16<true>(x);
+        third.put(x);
+    }
+}
+
+struct Sizes {
+    int input_rows, input_cols, output_rows, output_cols, kernel_rows, kernel_cols;
+    int valid_rows, valid_cols; // outputs of a tile
+    int tiles, tiles_across;
+    int together; // tiles that a block transforms at a time: 2, or 1 where there are blocks enough
+};
+
+// An address from which the compiler goes on for each row, and does not begin anew.
+template <class T> static __device__ T* held(T* address) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+l"(address));
+    __builtin_assume(__isGlobal(address));
+#endif
+    return address;
+}
+
+// What a thread has of a tile: where its column begins, and how many rows follow. None of a tile that there is not.
+struct Column {
+    long long row;
+    int col, rows_in, rows_out;
+
+    __device__ Column(const Sizes& sizes, int tile, const First& first) {
+        int down = tile / sizes.tiles_across, across = tile - down * sizes.tiles_across;
+        int top = down * sizes.valid_rows;
+        row = top + first.row;
+        col = across * sizes.valid_cols + first.col;
+        bool is_in = tile < sizes.tiles && col < sizes.input_cols;
+        bool is_out = tile < sizes.tiles && first.col < sizes.valid_cols && col < sizes.output_cols;
+        rows_in = is_in ? sizes.input_rows - (int)row : 0;
+        rows_out = is_out ? min(sizes.valid_rows, sizes.output_rows - top) - first.row : 0;
+    }
+
+    __device__ const char* in(const float* input, const Sizes& sizes) const {
+        return held((const char*)(input + row * sizes.input_cols + col));
+    }
+
+    __device__ char* out(float* output, const Sizes& sizes) const {
+        return held((char*)(output + row * sizes.output_cols + col));
+    }
+};
+
+// How far the k-th number of a thread's column is from its first: one instruction to an address.
+static __device__ long long rows_on(int cols, int k) {
+    return (long long)cols * (4 * k * (int)sizeof(float));
+}
+
+static __device__ float load(const char* from) {
+    return __ldg((const float*)from);
+}
+
+static __device__ void prefetch(const float* at) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#endif
+}
+
+// Has two tiles brought from memory to L2.
+static __device__ void prefetch_tiles(const float* input, const Sizes& sizes, int tile) {
+    tile += threadIdx.x / 256;
+    int down = tile / sizes.tiles_across, across = tile - down * sizes.tiles_across;
+    int row = down * sizes.valid_rows + threadIdx.x / 2 % kSide;
+    int col = across * sizes.valid_cols + threadIdx.x % 2 * (kSide / 2);
+    if (tile < sizes.tiles && row < sizes.input_rows && col < sizes.input_cols) {
+        const float* from = input + (long long)row * sizes.input_cols + col;
+        int last = min(kSide / 2, sizes.input_cols - col) - 1;
+        prefetch(from);
+        prefetch(from + last / 2);
+        prefetch(from + last);
+    }
+}
+
+// The first numbers of a thread's column of a tile, or zeros where it has no such rows.
+static __device__ void load_early(float (&early)[kEarly], const float* input, const Sizes& sizes, int tile,
+                                  const First& first) {
+    Column column(sizes, tile, first);
+    const char* from = column.in(input, sizes);
+#pragma unroll
+    for (int k = 0; k < kEarly; ++k)
+        early[k] = 4 * k < column.rows_in ? load(from + rows_on(sizes.input_cols, k)) : 0.0f;
+}
+
+__global__ void __launch_bounds__(kFftThreads, 1)
+    conv_2d_transforms_kernel_optimized(const float* input, const float* kernel, float* output, Sizes sizes) {
+    extern __shared__ __align__(16) float2 tile[];
+    float2 *roots = tile + kSide * kSide, *spectrum = roots + 8 * 16;
+    int step = sizes.together * gridDim.x, index = sizes.together * blockIdx.x;
+    prefetch_tiles(input, sizes, index);
+    if (threadIdx.x < 8 * 16) {
+        float2 root;
+        sincospif((float)(threadIdx.x / 16 * (threadIdx.x % 16)) / -64.0f, &root.y, &root.x);
+        roots[threadIdx.x] = root;
+    }
+    First first(tile);
+    Second second(roots);
+    float early[kEarly];
+    bool are_weights = true; // they come first, as a tile
+    while (index < sizes.tiles) {
+        Column a(sizes, index, first), b(sizes, sizes.together == 2 ? index + 1 : sizes.tiles, first);
+        const char *from_a = a.in(input, sizes), *from_b = b.in(input, sizes);
+        int cols = sizes.input_cols, rows_a = a.rows_in, rows_b = b.rows_in;
+        if (are_weights) {
+            cols = sizes.kernel_cols;
+            from_a = (const char*)(kernel + first.row * cols + first.col);
+            rows_a = first.col < cols ? sizes.kernel_rows - first.row : 0;
+            rows_b = 0;
+        }
+        float2 x[32];
+        if (min(rows_a, rows_b) > 4 * 31) {
+#pragma unroll
+            for (int k = 0; k < 32; ++k)
+                x[k] = make_float2(k < kEarly ? early[k] : load(from_a + rows_on(cols, k)),
+                                   load(from_b + rows_on(cols, k)));
+        } else {
+#pragma unroll
+            for (int k = 0; k < 32; ++k) {
+                bool is_loaded = k < kEarly && !are_weights;
+                x[k] = make_float2(is_loaded        ? early[k < kEarly ? k : 0]
+                                   : 4 * k < rows_a ? load(from_a + rows_on(cols, k))
+                                                    : 0.0f,
+                                   4 * k < rows_b ? load(from_b + rows_on(cols, k)) : 0.0f);
+            }
+        }
+        if (!are_weights || !first.beyond(cols)) // otherwise all zeros
+            transform32<false>(x);
+        first.put(x);
+        __syncthreads();
+        second.forth(tile);
+        __syncwarp();
+        if (are_weights) {
+            are_weights = false;
+            keep_spectrum(spectrum, tile);
+            load_early(early, input, sizes, index, first);
+            __syncthreads();
+            continue;
+        }
+        prefetch_tiles(input, sizes, index + step);
+        multiply_spectra(spectrum, tile);
+        __syncwarp();
+        second.back(tile, sizes.valid_cols);
+        __syncthreads();
+        index += step;
+        load_early(early, input, sizes, index, first);
+        if (first.beyond(sizes.valid_cols))
+            continue;
+        first.take(x);
+        transform32<true>(x);
+        char *to_a = a.out(output, sizes), *to_b = b.out(output, sizes);
+        cols = sizes.output_cols;
+#pragma unroll
+        for (int k = 0; k < 32; ++k) {
+            if (4 * k < a.rows_out)
+                *(float*)(to_a + rows_on(cols, k)) = x[k].x;
+            if (4 * k < b.rows_out)
+                *(float*)(to_b + rows_on(cols, k)) = x[k].y;
+        }
+    }
+}
+
+// False where these sizes are better done otherwise.
+static bool convolve_by_transforms(const float* input, const float* kernel, float* output, int input_rows,
+                                   int input_cols, int kernel_rows, int kernel_cols) {
+    if (kernel_rows > kSide / 2 || kernel_cols > kSide / 2 || kernel_rows * kernel_cols < kFewestWeights)
+        return false;
+    Sizes sizes = {input_rows,  input_cols, input_rows - kernel_rows + 1, input_cols - kernel_cols + 1,
+                   kernel_rows, kernel_cols};
+    sizes.valid_rows = kSide + 1 - kernel_rows;
+    sizes.valid_cols = kSide + 1 - kernel_cols;
+    if (sizes.valid_cols % 32 < 4) // not worth a warp
+        sizes.valid_cols -= sizes.valid_cols % 32;
+    sizes.tiles_across = (sizes.output_cols - 1) / sizes.valid_cols + 1;
+    long long tiles = ((sizes.output_rows - 1) / sizes.valid_rows + 1ll) * sizes.tiles_across;
+    if (tiles < kFewestTiles || tiles > 1 << 29 || input_rows > 1 << 30 || input_cols > 1 << 30)
+        return false;
+    int device = 0, most = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&most, cudaDevAttrMultiProcessorCount, device);
+    sizes.tiles = (int)tiles;
+    sizes.together = sizes.tiles > most ? 2 : 1;
+    int blocks = (sizes.tiles - 1) / sizes.together + 1;
+    blocks = blocks < most ? blocks : most;
+    cudaFuncSetAttribute(conv_2d_transforms_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         kFftMemory);
+    conv_2d_transforms_kernel_optimized<<<blocks, kFftThreads, kFftMemory>>>(input, kernel, output, sizes);
+    return cudaGetLastError() == cudaSuccess;
+}
+
+// ---- Sparse products on Hopper ----
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HAS_WARPGROUPS 1
+#define THREADS kHopperThreads
+#else
+#define HAS_WARPGROUPS 0
+#define THREADS 32 // too few for a launch, which fails, so that the host sees that there is nothing to launch
+#endif
+
+constexpr int kAcross = 32; // columns of weights, and of a tile's outputs
+constexpr int kProducers = 256;
+constexpr int kHopperThreads = 256 + kProducers;
+constexpr int kTableBytes = (kAcross + 2) * 128;
+
+// A tile is 2 n rows of kAcross outputs. Its inputs lie in eight columns of 16 bytes for the even rows, and eight for
+// the odd.
+template <int n> struct Tile {
+    static constexpr int kPitch = n + 17; // pieces of 16 bytes; odd, to spread columns over the banks
+    static constexpr int kOdd = 8 * kPitch + 1, kLow = 2 * kOdd;
+    static constexpr int kStageBytes = 16 * (2 * kLow);
+    static constexpr int kRoom = (227 * 1024 - 2 * kTableBytes - 256) / (kStageBytes + 24);
+    static constexpr int kStages = kRoom < 6 ? kRoom : 6;
+    static constexpr int kMemory = kStages * (kStageBytes + 24) + 2 * kTableBytes + 64;
+};
+
+#if HAS_WARPGROUPS
+static __device__ unsigned int shared_address(const void* place) {
+    return (unsigned int)__cvta_generic_to_shared(place);
+}
+
+static __device__ void init_barrier(unsigned int barrier, unsigned int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+static __device__ void arrive_at(unsigned int barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
+    asm volatile("{.reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+template <int left> static __device__ void wait_products() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
+}
+
+// The compiler may not use sums before they are there.
+template <int count> static __device__ void hold(float (&d)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; ++i)
+        asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// d += a b, or d = a b where nothing is kept: 64 x n sums, 32 products each, of which 16 are made: two of each four.
+// `places` says which, in lanes 0 and 1 of each four if `half` is 0 and in lanes 2 and 3 if it is 1.
+template <int half>
+static __device__ void multiply(float (&d)[64], const unsigned int (&a)[4], unsigned long long b,
+                                unsigned int places, int keep) {
+    asm volatile(
+        "{.reg .pred kept;\n"
+        "setp.ne.b32 kept, %70, 0;\n"
+        "wgmma.mma_async.sp.sync.aligned.m64n128k32.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
+        "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
+        "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
+        "%60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, %69, %71, kept, 1, 1, 0;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
+          "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),
+          "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),
+          "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]),
+          "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
+          "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+          "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(places), "r"(keep), "n"(half));
+}
+
+template <int half>
+static __device__ void multiply(float (&d)[16], const unsigned int (&a)[4], unsigned long long b,
+                                unsigned int places, int keep) {
+    asm volatile("{.reg .pred kept;\n"
+                 "setp.ne.b32 kept, %22, 0;\n"
+                 "wgmma.mma_async.sp.sync.aligned.m64n32k32.f32.f16.f16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+                 "{%16, %17, %18, %19}, %20, %21, %23, kept, 1, 1, 0;}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+                   "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+                   "+f"(d[14]), "+f"(d[15])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(places), "r"(keep), "n"(half));
+}
+
+// Four neighbours of a row of which `left` are left, and zeros beyond.
+template <bool kAligned> static __device__ float4 load4(const float* from, int left) {
+    if constexpr (kAligned)
+        return left > 0 ? *(const float4*)from : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    else
+        return make_float4(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f,
+                           left > 3 ? from[3] : 0.0f);
+}
+
+// The exponent of the power of two that brings what is at most that large to between 2^14 and 2^15.
+static __device__ int scale_of(float largest) {
+    return min(14 - ((int)(__float_as_uint(largest) >> 23) - 127), 127);
+}
+
+static __device__ float power_of_two(int exponent) {
+    return __uint_as_float((unsigned int)(exponent + 127) << 23);
+}
+
+static __device__ float larger_of(float4 v, float than) {
+    return fmaxf(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))), than);
+}
+
+static __device__ float largest_of_warp(float value) {
+#pragma unroll
+    for (int lanes = 16; lanes; lanes /= 2)
+        value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, lanes));
+    return value;
+}
+
+// Two numbers as halves: rounded, and what is left of them.
+static __device__ uint2 split2(float x, float y) {
+    __half2 high = __floats2half2_rn(x, y);
+    float2 back = __half22float2(high);
+    __half2 low = __floats2half2_rn(x - back.x, y - back.y);
+    return make_uint2(*(const unsigned int*)&high, *(const unsigned int*)&low);
+}
+
+// Inputs of a tile, by pairs of columns that are kAcross apart, in two parts. `largest` has room for one number of each
+// warp.
+template <int n, bool kAligned>
+static __device__ int load_tile(uint4* stage, float* largest, const float* input, int top, int left, int rows,
+                                int input_rows, int input_cols) {
+    constexpr int kPitch = Tile<n>::kPitch;
+    constexpr int kPieces = (4 * (2 * n + kAcross - 1) + kProducers - 1) / kProducers; // of a thread
+    int thread = threadIdx.x - 256;
+    float4 a[kPieces][2], b[kPieces][2];
+    float most = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+        int piece = thread + i * kProducers, row = piece / 4, col = left + piece % 4 * 8;
+        int there = row < rows && top + row < input_rows ? input_cols - col : 0;
+        const float* from = input + (long long)(top + row) * input_cols + col;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            a[i][h] = load4<kAligned>(from + 4 * h, there - 4 * h);
+            b[i][h] = load4<kAligned>(from + 4 * h + kAcross, there - 4 * h - kAcross);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i)
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+            most = larger_of(a[i][h], larger_of(b[i][h], most));
+    most = largest_of_warp(most);
+    if (thread % 32 == 0)
+        largest[thread / 32] = most;
+    asm volatile("bar.sync 1, %0;" ::"n"(kProducers) : "memory");
+#pragma unroll
+    for (int i = 0; i < kProducers / 32; ++i)
+        most = fmaxf(most, largest[i]);
+    int scale = scale_of(most);
+    float up = power_of_two(scale);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+        int piece = thread + i * kProducers, row = piece / 4;
+        if (row >= rows)
+            break;
+        uint4* to = stage + row % 2 * Tile<n>::kOdd + piece % 4 * 2 * kPitch + row / 2;
+#pragma unroll
+        for (int h = 0; h < 2; ++h, to += kPitch) {
+            uint2 x = split2(a[i][h].x * up, b[i][h].x * up), y = split2(a[i][h].y * up, b[i][h].y * up);
+            uint2 z = split2(a[i][h].z * up, b[i][h].z * up), w = split2(a[i][h].w * up, b[i][h].w * up);
+            to[0] = make_uint4(x.x, y.x, z.x, w.x);
+            to[Tile<n>::kLow] = make_uint4(x.y, y.y, z.y, w.y);
+        }
+    }
+    return scale;
+}
+#endif
+
+template <int n, bool kAligned>
+__global__ void __launch_bounds__(THREADS, 1)
+    conv_2d_warpgroups_kernel_optimized(const float* input, const float* kernel, float* output,
+                                        int input_rows, int input_cols, int kernel_rows, int kernel_cols,
+                                        int tiles) {
+#if HAS_WARPGROUPS
+    using Tile = Tile<n>;
+    constexpr int kStages = Tile::kStages;
+    extern __shared__ __align__(128) unsigned char memory[];
+    unsigned int* table = (unsigned int*)(memory + kStages * Tile::kStageBytes); // then what is left of them
+    unsigned int full = shared_address(table) + 2 * kTableBytes, empty = full + 8 * kStages;
+    int* scales = (int*)((unsigned char*)table + 2 * kTableBytes + 16 * kStages);
+    float* largest = (float*)(scales + 2 * kStages);
+    int output_rows = input_rows - kernel_rows + 1, output_cols = input_cols - kernel_cols + 1;
+    int tiles_across = (output_cols - 1) / kAcross + 1;
+
+    // Row p + 1 of the table has in its place c the pairs of row p of weights that begin at columns c, c + 8, c + 16
+    // and c + 24. The first row and the last have zeros.
+    constexpr int kPairs = (kTableBytes / 4 + kHopperThreads - 1) / kHopperThreads; // of a thread
+    float pairs[kPairs][2], most = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+        int k = threadIdx.x + i * kHopperThreads;
+        int p = k / 32 - 1, c = k % 4 * 8 + k % 32 / 4, next = (c + 1) % kAcross;
+        bool there = p >= 0 && p < kernel_rows;
+        pairs[i][0] = there && c < kernel_cols ? kernel[p * kernel_cols + c] : 0.0f;
+        pairs[i][1] = there && next < kernel_cols ? kernel[p * kernel_cols + next] : 0.0f;
+        most = fmaxf(most, fmaxf(fabsf(pairs[i][0]), fabsf(pairs[i][1])));
+    }
+    most = largest_of_warp(most);
+    float* of_warps = (float*)memory;
+    if (threadIdx.x % 32 == 0)
+        of_warps[threadIdx.x / 32] = most;
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < kStages; ++stage) {
+            init_barrier(full + 8 * stage, kProducers);
+            init_barrier(empty + 8 * stage, 128);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    for (int i = 0; i < kHopperThreads / 32; ++i)
+        most = fmaxf(most, of_warps[i]);
+    int scale_of_weights = scale_of(most);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+        int k = threadIdx.x + i * kHopperThreads;
+        float up = power_of_two(scale_of_weights);
+        uint2 both = split2(pairs[i][0] * up, pairs[i][1] * up);
+        if (k < kTableBytes / 4) {
+            table[k] = both.x;
+            table[k + kTableBytes / 4] = both.y;
+        }
+    }
+    __syncthreads();
+
+    int group = threadIdx.x / 128;
+    if (group >= 2) {
+        int number = 0;
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++number) {
+            int stage = number % kStages;
+            if (number >= kStages)
+                wait_for(empty + 8 * stage, (number / kStages - 1) & 1);
+            int scale =
+                load_tile<n, kAligned>((uint4*)(memory + stage * Tile::kStageBytes), largest + number % 2 * 8,
+                                       input, tile / tiles_across * 2 * n, tile % tiles_across * kAcross,
+                                       2 * n + kernel_rows - 1, input_rows, input_cols);
+            if (threadIdx.x == 256)
+                scales[stage] = scale;
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            arrive_at(full + 8 * stage);
+        }
+        return;
+    }
+
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, g = lane / 4, q = lane % 4;
+    int down = warp / 2, row = 16 * (warp % 2) + g;
+    unsigned int places = 0;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+        int i = 2 * (4 * q + k % 4), of = row + k / 4 * 8;
+        places |= (unsigned int)((i >= of ? 0 : 1) | (i + 1 >= of ? 2 : 3) << 2) << 4 * k;
+    }
+    int turn = ((2 * q < g ? 3 : 0) + 2 * (warp % 2)) % 4;
+    const uint4* weights = (const uint4*)table + ((2 * q - g) & 7) + 8 * (1 - down);
+
+    int number = group;
+    for (int tile = blockIdx.x + group * gridDim.x; tile < tiles; tile += 2 * gridDim.x, number += 2) {
+        int stage = number % kStages;
+        unsigned char* room = memory + stage * Tile::kStageBytes;
+        unsigned long long inputs = (unsigned long long)((shared_address(room) & 0x3ffff) >> 4) |
+                                    (unsigned long long)Tile::kPitch << 16 | 8ull << 32;
+        float d[n / 2];
+        auto multiply_row = [&](uint4 v, unsigned long long inputs, int keep) {
+            uint4 u = turn & 2 ? make_uint4(v.z, v.w, v.x, v.y) : v;
+            unsigned int w[4] = {turn & 1 ? u.y : u.x, turn & 1 ? u.z : u.y, turn & 1 ? u.w : u.z,
+                                 turn & 1 ? u.x : u.w};
+            unsigned int first[4] = {w[0], w[3], w[1], w[0]}, second[4] = {w[2], w[1], w[3], w[2]};
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            multiply<0>(d, first, inputs, places, keep);
+            multiply<1>(d, second, inputs + 4 * Tile::kPitch, places, 1);
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        };
+        wait_for(full + 8 * stage, number / kStages & 1);
+        int scale = scales[stage];
+        // The small products first: tensor cores cut off what they add.
+        uint4 low = weights[kTableBytes / 16], high = weights[0];
+#pragma unroll 1
+        for (int s = 0; s <= kernel_rows; ++s) {
+            unsigned long long at = inputs + s % 2 * Tile::kOdd + s / 2;
+            multiply_row(low, at, s > 0);
+            low = weights[kTableBytes / 16 + 8 * min(s + 1, kernel_rows)];
+            wait_products<1>();
+            multiply_row(high, at + Tile::kLow, 1);
+            high = weights[8 * min(s + 1, kernel_rows)];
+            wait_products<1>();
+        }
+        uint4 even = weights[0], odd = weights[8];
+        int s = 0;
+#pragma unroll 1
+        for (; s < kernel_rows; s += 2, ++inputs) {
+            multiply_row(even, inputs, 1);
+            even = weights[8 * min(s + 2, kernel_rows)];
+            wait_products<1>();
+            multiply_row(odd, inputs + Tile::kOdd, 1);
+            odd = weights[8 * min(s + 3, kernel_rows)];
+            wait_products<1>();
+        }
+        if (s == kernel_rows)
+            multiply_row(even, inputs, 1);
+        wait_products<0>();
+        hold(d);
+        arrive_at(empty + 8 * stage);
+
+        int down_by = -scale - scale_of_weights, halved = down_by / 2;
+        float once = power_of_two(halved), again = power_of_two(down_by - halved);
+        int top = tile / tiles_across * 2 * n + down + 4 * q, left = tile % tiles_across * kAcross + row;
+        bool first = left < output_cols, second = left + 8 < output_cols;
+        float* to = output + (long long)top * output_cols + left;
+#pragma unroll
+        for (int k = 0; k < n / 8; ++k, to += 16ll * output_cols)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                float* at = to + 2ll * i * output_cols;
+                bool there = top + 16 * k + 2 * i < output_rows;
+                if (there && first)
+                    at[0] = d[4 * k + i] * once * again;
+                if (there && second)
+                    at[8] = d[4 * k + 2 + i] * once * again;
+            }
+    }
+#endif
+}
+
+template <int n> static long long tiles_of(int output_rows, int output_cols) {
+    return ((output_rows - 1) / (2 * n) + 1ll) * ((output_cols - 1) / kAcross + 1);
+}
+
+template <int n>
+static bool launch_warpgroups(const float* input, const float* kernel, float* output, int input_rows,
+                              int input_cols, int kernel_rows, int kernel_cols, int most) {
+    int tiles = (int)tiles_of<n>(input_rows - kernel_rows + 1, input_cols - kernel_cols + 1);
+    bool aligned = input_cols % 4 == 0 && ((size_t)input & 15) == 0;
+    auto* made = aligned ? conv_2d_warpgroups_kernel_optimized<n, true>
+                         : conv_2d_warpgroups_kernel_optimized<n, false>;
+    int blocks = tiles < most ? tiles : most;
+    cudaFuncSetAttribute(made, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile<n>::kMemory);
+    made<<<blocks, kHopperThreads, Tile<n>::kMemory>>>(input, kernel, output, input_rows, input_cols,
+                                                       kernel_rows, kernel_cols, tiles);
+    return cudaGetLastError() == cudaSuccess;
+}
+
+// False where this GPU or these sizes cannot have it.
+static bool convolve_on_hopper(const float* input, const float* kernel, float* output, int input_rows,
+                               int input_cols, int kernel_rows, int kernel_cols) {
+    constexpr int kLarge = 128, kSmall = 32;
+    int output_rows = input_rows - kernel_rows + 1, output_cols = input_cols - kernel_cols + 1;
+    int device = 0, major = 0, blocks = 0;
+    // A sum is cut off as often in each row as with 32 columns, and there are fewer products.
+    bool narrow = kernel_cols < 8 || kernel_rows > 2 * kernel_cols;
+    if (narrow || kernel_rows > kAcross || kernel_cols > kAcross || input_rows > 1 << 30 ||
+        input_cols > 1 << 30 || tiles_of<kSmall>(output_rows, output_cols) > 1 << 30)
+        return false;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
+    if (major != 9)
+        return false;
+    return tiles_of<kLarge>(output_rows, output_cols) >= blocks / 4 * 3
+               ? launch_warpgroups<kLarge>(input, kernel, output, input_rows, input_cols, kernel_rows,
+                                           kernel_cols, blocks)
+               : launch_warpgroups<kSmall>(input, kernel, output, input_rows, input_cols, kernel_rows,
+                                           kernel_cols, blocks);
+}
+
+extern "C" void conv_2d_optimized(const float* input, const float* kernel, float* output, int input_rows,
+                                  int input_cols, int kernel_rows, int kernel_cols) {
+    if (convolve_by_transforms(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols))
+        return;
+    if (convolve_on_hopper(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols))
+        return;
+    long long outputs = (long long)(input_rows - kernel_rows + 1) * (input_cols - kernel_cols + 1);
+    if (outputs > 132 * kThreads * 24) // a large tile for each of 132 multiprocessors
+        conv_2d_launch<12, 2>(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols);
+    else
+        conv_2d_launch<4, 1>(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols);
+}
