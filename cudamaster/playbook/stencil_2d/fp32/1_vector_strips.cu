@@ -6,7 +6,7 @@
 //      one more element of each row. The rows between two warps of a block are found in the first cache by
 //      the second one. Pointers go from row to row and stay at the grid's edge; a second copy of the code for
 //      strips that do not touch it gained nothing. With few rows and 40 registers, 48 warps fit on a
-//      multiprocessor: 16384 x 16384 takes 514 µs in fp32 and 264 in bf16 on an H200, the whole call. 3 rows
+//      multiprocessor: 16384 x 16384 takes 520 µs in fp32 and 264 in bf16 on an H200, the whole call. 3 rows
 //      take as long, 4 to 6 up to 2 % longer, 1 row 4 to 8 %. Blocks that are wider than two warps read too
 //      many rows twice: 4 x 2 warps take up to 3 %, 8 x 1 warps 8 to 23 % longer. A few spilled bytes cost
 //      bf16 14 %. Rows that are not aligned to 16 bytes take the same way with vectors of one element.
