@@ -1,20 +1,20 @@
 // idea: Fragments that the same few words make
 // why: The step before spends itself on what surrounds its products: each block makes tiles of weights element by
 //      element, loads all of them again for every column, and sends its sums through shared memory. Here 32
-//      neighbouring outputs are a row of the product, X[a][c] = input[32 a + c], and the weights are its second factor,
-//      W[c][b] = kernel[c - b]. A lane's part of a fragment of W is two neighbouring weights and those eight further,
-//      and fragments along a diagonal are the same: a table with an entry for each weight is all that shared memory
-//      holds of W, and two loads from it make what is new in a step of 16, in the registers where the tensor cores want
-//      it. Inputs are loaded once; 16 bytes are left out after every 128, so that ldmatrix meets no bank twice. A
-//      lane's sums are pairs of neighbours: four shuffles make 16 bytes of them. A block stays for two tiles: the
-//      second one is loaded while the first is multiplied, and the table is made once. Longer kernels are taken in
-//      pieces of 256 weights. On an H200, 4194304 inputs with 256 weights take 16 µs on the device and 23 for the whole
-//      call, with 32 weights 10.4 and 17. With a block to a tile it was 16.5 and 24, 12.4 and 20 in the same run; the
-//      step before takes 26 on the device. With few outputs and weights nothing of this pays, as code has to be fetched
-//      before it begins: those get an output to a thread (12.9 to 13.8 µs, the baseline 13.4 to 13.7, where this took 14.9 to
-//      15.1). What binds it now: of the 16, an empty launch is 4.4 and what a copy of the bytes needs about 4 more;
-//      the rest are products. Next: a table of single pairs,
-//      whose loads are half as wide; a form with it took 15.1.
+//      neighbouring outputs are a row of the product, X[a][c] = input[32 a + c], and the weights are its second
+//      factor, W[c][b] = kernel[c - b]. A lane's part of a fragment of W is two neighbouring weights and those eight
+//      further, and fragments along a diagonal are the same: a table with an entry for each weight is all that
+//      shared memory holds of W, and two loads from it make what is new in a step of 16, in the registers where the
+//      tensor cores want it. Inputs are loaded once; 16 bytes are left out after every 128, so that ldmatrix meets
+//      no bank twice. A lane's sums are pairs of neighbours: four shuffles make 16 bytes of them. A block stays for
+//      two tiles: the second one is loaded while the first is multiplied, and the table is made once. Longer kernels
+//      are taken in pieces of 256 weights. On an H200, 4194304 inputs with 256 weights take 16 µs on the device and
+//      23 for the whole call, with 32 weights 10.4 and 17. With a block to a tile it was 16.5 and 24, 12.4 and 20 in
+//      the same run; the step before takes 26 on the device. With few outputs and weights nothing of this pays, as
+//      code has to be fetched before it begins: those get an output to a thread (12.9 to 13.8 µs, the baseline 13.4
+//      to 13.7, where this took 14.9 to 15.1). What binds it now: of the 16, an empty launch is 4.4 and what a copy
+//      of the bytes needs about 4 more; the rest are products. Next: a table of single pairs, whose loads are half
+//      as wide; a form with it took 15.1.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -1,13 +1,14 @@
 // idea: Turn 8 x 8 blocks round in registers, move sixteen bytes both ways, and let blocks go down the columns
-// why: In the step before, lanes move 4 bytes, a warp 128 bytes of a row, and memory is not at its limit. Tiles of 128 x
-//      128 elements make both sides run along 256 bytes of a row. A thread loads 16 bytes of eight rows at once and turns
-//      the 8 x 8 block round by byte permutations: each column of it is 16 bytes that belong together in B. So shared
-//      memory is written and read in vectors, too. A vector's place in its column is xored with the number of the block,
-//      which keeps both ways free of bank conflicts. Blocks go down the columns of A: neighbours write along the same rows
-//      of B, and what is strewn is what they read, which memory takes better. 16384 x 16384 takes 266 µs on an H200, the
-//      whole call; 272 if blocks go along the rows of A, and 306 in the step before with this order. Tiles of 64 x 64 take 297; blocks turned round without shared memory 301 to 653, and L2 takes up to three
-//      times the sectors; two or four blocks to a thread gain nothing. Matrices whose rows are not aligned to 16 bytes
-//      take the step before. Memory binds it now: 4.1 TB/s, 97 % of a copy.
+// why: In the step before, lanes move 4 bytes, a warp 128 bytes of a row, and memory is not at its limit. Tiles of
+//      128 x 128 elements make both sides run along 256 bytes of a row. A thread loads 16 bytes of eight rows at
+//      once and turns the 8 x 8 block round by byte permutations: each column of it is 16 bytes that belong together
+//      in B. So shared memory is written and read in vectors, too. A vector's place in its column is xored with the
+//      number of the block, which keeps both ways free of bank conflicts. Blocks go down the columns of A:
+//      neighbours write along the same rows of B, and what is strewn is what they read, which memory takes better.
+//      16384 x 16384 takes 266 µs on an H200, the whole call; 272 if blocks go along the rows of A, and 306 in the
+//      step before with this order. Tiles of 64 x 64 take 297; blocks turned round without shared memory 301 to 653,
+//      and L2 takes up to three times the sectors; two or four blocks to a thread gain nothing. Matrices whose rows
+//      are not aligned to 16 bytes take the step before. Memory binds it now: 4.1 TB/s, 97 % of a copy.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

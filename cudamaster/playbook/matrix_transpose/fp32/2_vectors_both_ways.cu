@@ -1,14 +1,15 @@
 // idea: Move sixteen bytes both ways, and let blocks go down the columns
-// why: In the step before, a lane moves 4 bytes at a time, and blocks next to each other read along the same rows of A, so
-//      that what is written at one time lies 256 bytes here and there all over B. Here blocks go down the columns of A:
-//      neighbours write along the same rows of B, and what is strewn is what they read, which memory takes better. Tiles
-//      that are read strewn and written in order take 511 µs on the device of an H200 for 16384 x 16384, the other way
-//      round 542, and a copy 502. A thread loads 16 bytes of four rows and turns the 4 x 4 block round in registers, so
-//      that shared memory is written and read in vectors, too. A vector's place in its column is xored with the number of
-//      the block, which keeps both ways free of bank conflicts. 16384 x 16384 takes 527 µs instead of 547 on an H200, the
-//      whole call; the step before takes 537 in this order. Tiles of 64 x 128 and 128 x 64 take as long, 32 x
-//      128 2 to 3 % longer; bands and squares of tiles are no better than going along the rows. Matrices whose rows are
-//      not aligned to 16 bytes take the step before. Memory binds it now: 4.1 TB/s, 97 % of a copy.
+// why: In the step before, a lane moves 4 bytes at a time, and blocks next to each other read along the same rows of
+//      A, so that what is written at one time lies 256 bytes here and there all over B. Here blocks go down the
+//      columns of A: neighbours write along the same rows of B, and what is strewn is what they read, which memory
+//      takes better. Tiles that are read strewn and written in order take 511 µs on the device of an H200 for 16384
+//      x 16384, the other way round 542, and a copy 502. A thread loads 16 bytes of four rows and turns the 4 x 4
+//      block round in registers, so that shared memory is written and read in vectors, too. A vector's place in its
+//      column is xored with the number of the block, which keeps both ways free of bank conflicts. 16384 x 16384
+//      takes 527 µs instead of 547 on an H200, the whole call; the step before takes 537 in this order. Tiles of 64
+//      x 128 and 128 x 64 take as long, 32 x 128 2 to 3 % longer; bands and squares of tiles are no better than
+//      going along the rows. Matrices whose rows are not aligned to 16 bytes take the step before. Memory binds it
+//      now: 4.1 TB/s, 97 % of a copy.
 // flags: -O3
 #include <cuda_runtime.h>
 

@@ -1,18 +1,18 @@
 // idea: Sixteen bytes of columns to a thread, and results that leave in whole lines
 // why: The step before loads 4 bytes at a time, three times for a window of three, and its time goes into
 //      instructions and L2. Here a thread requests 16 bytes of each of its rows at once. What its windows
-//      cover beside them comes from the next lanes by shuffles; only the ends of a warp load it. So an input
-//      is loaded once, apart from rows that two strips share, which L2 has. The largest is found down the
-//      columns first, so that shuffles and windows along a row are made once for a row of results, not for
-//      each row of inputs; a pointer goes from row to row. A window of 3 without padding takes 44.5 µs
-//      instead of 46.8 by that, for 16 x 3 planes of 608 x 608, the whole call on an H200; the others gain up
-//      to 2 %. Places outside the plane are minus infinity. Rows of results are rarely aligned (607 or 609
-//      columns): they go to shared memory, and a warp stores a row in whole lines. If rows are aligned, each
-//      thread stores its own results. A lane for each word, which needs no shared memory, has stores that
-//      begin anywhere and touch five sectors for four: 51 µs where an earlier form took 45, with a window of
-//      3 and padding 1. The step before takes 74 there. Windows other than the three that are compiled take
-//      one thread per output. Memory binds it now: 92 to 95 % of a copy of
-//      as many bytes, on the device of an H200.
+//      cover beside them comes from the next lanes by shuffles; only the ends of a warp load it. So an
+//      input is loaded once, apart from rows that two strips share, which L2 has. The largest is found
+//      down the columns first, so that shuffles and windows along a row are made once for a row of
+//      results, not for each row of inputs; a pointer goes from row to row. A window of 3 without padding
+//      takes 44.5 µs instead of 46.8 by that, for 16 x 3 planes of 608 x 608, the whole call on an H200;
+//      the others gain up to 2 %. Places outside the plane are minus infinity. Rows of results are rarely
+//      aligned (607 or 609 columns): they go to shared memory, and a warp stores a row in whole lines. If
+//      rows are aligned, each thread stores its own results. A lane for each word, which needs no shared
+//      memory, has stores that begin anywhere and touch five sectors for four: 51 µs where an earlier form
+//      took 45, with a window of 3 and padding 1. The step before takes 74 there. Windows other than the
+//      three that are compiled take one thread per output. Memory binds it now: 92 to 95 % of a copy of as
+//      many bytes, on the device of an H200.
 // flags: -O3
 #include <cuda_runtime.h>
 

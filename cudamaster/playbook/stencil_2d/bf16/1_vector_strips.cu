@@ -1,16 +1,17 @@
 // idea: A thread takes a vector of columns in two rows, and what lies beside it from other lanes
-// why: The baseline loads five single elements for each point, so that its time goes into load instructions
-//      and waiting rather than moving data. Here a thread owns 16 bytes of neighbouring columns in 2 rows: it
-//      requests both, the one above and the one below as vectors before it computes anything. What lies
-//      beside a vector comes from the next lane by a shuffle; only the first and the last lane of a warp load
-//      one more element of each row. The rows between two warps of a block are found in the first cache by
-//      the second one. Pointers go from row to row and stay at the grid's edge; a second copy of the code for
-//      strips that do not touch it gained nothing. With few rows and 40 registers, 48 warps fit on a
-//      multiprocessor: 16384 x 16384 takes 520 µs in fp32 and 264 in bf16 on an H200, the whole call. 3 rows
-//      take as long, 4 to 6 up to 2 % longer, 1 row 4 to 8 %. Blocks that are wider than two warps read too
-//      many rows twice: 4 x 2 warps take up to 3 %, 8 x 1 warps 8 to 23 % longer. A few spilled bytes cost
-//      bf16 14 %. Rows that are not aligned to 16 bytes take the same way with vectors of one element.
-//      Memory binds it now: on the device 97 to 99 % of a copy, at 4096 x 4096 and at 16384 x 16384.
+// why: The baseline loads five single elements for each point, so that its time goes into load
+//      instructions and waiting rather than moving data. Here a thread owns 16 bytes of neighbouring
+//      columns in 2 rows: it requests both, the one above and the one below as vectors before it computes
+//      anything. What lies beside a vector comes from the next lane by a shuffle; only the first and the
+//      last lane of a warp load one more element of each row. The rows between two warps of a block are
+//      found in the first cache by the second one. Pointers go from row to row and stay at the grid's
+//      edge; a second copy of the code for strips that do not touch it gained nothing. With few rows and
+//      40 registers, 48 warps fit on a multiprocessor: 16384 x 16384 takes 520 µs in fp32 and 264 in bf16
+//      on an H200, the whole call. 3 rows take as long, 4 to 6 up to 2 % longer, 1 row 4 to 8 %. Blocks
+//      that are wider than two warps read too many rows twice: 4 x 2 warps take up to 3 %, 8 x 1 warps 8
+//      to 23 % longer. A few spilled bytes cost bf16 14 %. Rows that are not aligned to 16 bytes take the
+//      same way with vectors of one element. Memory binds it now: on the device 97 to 99 % of a copy, at
+//      4096 x 4096 and at 16384 x 16384.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
