@@ -1,17 +1,20 @@
 // idea: Fragments that the same few words make
 // why: The step before spends itself on what surrounds its products: each block makes tiles of weights element by
 //      element, loads all of them again for every column, and sends its sums through shared memory. Here 32
-//      neighbouring outputs are a row of the product, X[a][c] = input[32 a + c], and the weights are its second factor,
-//      W[c][b] = kernel[c - b]. A lane's part of a fragment of W is two neighbouring weights, and fragments along a
-//      diagonal are the same: a table of such pairs, one for each weight, is all that shared memory holds of W, and two
-//      loads from it make what is new in a step of 16. Inputs are loaded once; 16 bytes are left out after every 128,
-//      so that ldmatrix meets no bank twice. A lane's sums are pairs of neighbours: four shuffles make 16 bytes of
-//      them. All loads from memory are under way before any is waited for. Longer kernels are taken in pieces of 256
-//      weights. On an H200, measured by events with cold caches, 4194304 inputs with 256 weights take 17 µs where the
-//      step before takes 26, and 16384 take 8 where it takes 15. On an H100 the whole call takes 22.9 µs for the
-//      largest. Small inputs gain nothing over the baseline: 16384 with 32 weights take 13.7 where it takes 11.3. What
-//      binds it now: a block's loads, its products and its stores follow one another, and there are not three blocks in
-//      turn to hide that. Next: copies that are under way while the block multiplies what came before.
+//      neighbouring outputs are a row of the product, X[a][c] = input[32 a + c], and the weights are its second
+//      factor, W[c][b] = kernel[c - b]. A lane's part of a fragment of W is two neighbouring weights and those eight
+//      further, and fragments along a diagonal are the same: a table with an entry for each weight is all that
+//      shared memory holds of W, and two loads from it make what is new in a step of 16, in the registers where the
+//      tensor cores want it. Inputs are loaded once; 16 bytes are left out after every 128, so that ldmatrix meets
+//      no bank twice. A lane's sums are pairs of neighbours: four shuffles make 16 bytes of them. A block stays for
+//      two tiles: the second one is loaded while the first is multiplied, and the table is made once. Longer kernels
+//      are taken in pieces of 256 weights. On an H200, 4194304 inputs with 256 weights take 16 µs on the device and
+//      23 for the whole call, with 32 weights 10.4 and 17. With a block to a tile it was 16.5 and 24, 12.4 and 20 in
+//      the same run; the step before takes 26 on the device. With few outputs and weights nothing of this pays, as
+//      code has to be fetched before it begins: those get an output to a thread (12.9 to 13.8 µs, the baseline 13.4
+//      to 13.7, where this took 14.9 to 15.1). What binds it now: of the 16, an empty launch is 4.4 and what a copy
+//      of the bytes needs about 4 more; the rest are products. Next: a table of single pairs, whose loads are half
+//      as wide; a form with it took 15.1.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -21,8 +24,14 @@ constexpr int kOfWarp = 16 * kPatch; // outputs of a warp
 constexpr int kTaps = 256;           // weights of a piece
 constexpr int kMaxSteps = (kTaps + kPatch + 14) / 16;
 constexpr int kPairs = 32 + 16 * kMaxSteps;
-constexpr int kWarpsAtOnce = 24;                // that a multiprocessor shall have room for
-constexpr int kManyOutputs = 132 * 4 * kOfWarp; // from here on blocks have two warps
+constexpr int kWarps = 4;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kSpan = kWarps * kOfWarp; // outputs of a tile
+constexpr int kBlocks = 8;              // of a multiprocessor
+constexpr int kMultiprocessors = 132;   // of an H200
+constexpr int kThreadsOfFew = 128;
+constexpr int kFewOutputs = 65536;
+constexpr int kFewWeights = 64;
 
 __device__ __forceinline__ unsigned int shared_address(const void* place) {
     return (unsigned int)__cvta_generic_to_shared(place);
@@ -67,121 +76,149 @@ __device__ __forceinline__ void transpose4(unsigned int (&words)[4], int lane) {
     }
 }
 
-template <int warps>
-__global__ void __launch_bounds__(32 * warps, warps > 1 ? kWarpsAtOnce / warps : 1)
+// A block takes every gridDim.x-th of the tiles of kSpan outputs.
+__global__ void __launch_bounds__(kThreads, kBlocks)
     conv_1d_bf16_kernel_optimized(const __nv_bfloat16* input, const __nv_bfloat16* kernel,
-                                  __nv_bfloat16* output, int input_size, int kernel_size) {
-    constexpr int kThreads = 32 * warps, kSpan = warps * kOfWarp;
-    constexpr int kVectors = (kSpan + 16 * kMaxSteps) / 8; // of eight inputs
-    constexpr int kLoads = (kVectors + kThreads - 1) / kThreads,
-                  kLoadsOfPairs = (kPairs + kThreads - 1) / kThreads;
-    __shared__ __align__(16) uint4
-        inputs[kVectors + kVectors / 8 + 1]; // one is left out after eight, to spread patches over the banks
-    __shared__ unsigned int pairs[kPairs];   // of weights: number o + 16 begins at weight o
+                                  __nv_bfloat16* output, int input_size, int kernel_size, int tiles) {
+    constexpr int kMost = kSpan + 16 * kMaxSteps; // inputs of a tile
+    constexpr int kRoom =
+        kMost / 8 + kMost / 64 + 1; // one vector is left out after eight, to spread patches over the banks
+    constexpr int kLoadsOfPairs = (kPairs + kThreads - 1) / kThreads;
+    constexpr int kLoads = (kMost / 8 + kThreads - 1) / kThreads; // of eight inputs
+    __shared__ __align__(16) uint4 inputs[kRoom];
+    __shared__ uint2 pairs[kPairs]; // of weights: number o + 16 begins at weight o and at weight o + 8
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    long long first = (long long)blockIdx.x * kSpan;
-
-    float sums[4][4] = {};
-    for (int piece = 0; piece < kernel_size; piece += kTaps) {
-        int taps = min(kernel_size - piece, kTaps), steps = (taps + kPatch + 14) / 16;
-        int count = kSpan + 16 * steps;
-        long long from = first + piece;
-        bool whole = ((size_t)(input + from) & 15) == 0 && from + count <= input_size;
-        uint4 x[kLoads];
-        unsigned short low[kLoadsOfPairs], high[kLoadsOfPairs];
+    int output_size = input_size - kernel_size + 1;
+    auto steps_of = [&](int piece) { return (min(kernel_size - piece, kTaps) + kPatch + 14) / 16; };
+    // What a tile needs for a piece of the weights is loaded at once.
+    bool aligned = (size_t)input % 16 == 0;
+    uint4 coming[kLoads];
+    auto fetch = [&](int tile, int piece) {
+        int count = kSpan + 16 * steps_of(piece);
+        long long from = (long long)tile * kSpan + piece;
 #pragma unroll
         for (int i = 0; i < kLoads; ++i) {
-            int k = threadIdx.x + i * kThreads;
-            if (whole && k < count / 8)
-                x[i] = *(const uint4*)&input[from + 8 * k];
-        }
+            int k = 8 * (threadIdx.x + i * kThreads);
+            long long left = k < count ? input_size - from - k : 0;
+            coming[i] = make_uint4(0, 0, 0, 0);
+            if (aligned && left >= 8) {
+                coming[i] = *(const uint4*)&input[from + k];
+            } else {
+                unsigned int element[8];
 #pragma unroll
-        for (int i = 0; i < kLoadsOfPairs; ++i) {
-            int o = threadIdx.x + i * kThreads - 16;
-            low[i] = o >= 0 && o < taps ? __bfloat16_as_ushort(kernel[piece + o]) : 0;
-            high[i] = o + 1 >= 0 && o + 1 < taps ? __bfloat16_as_ushort(kernel[piece + o + 1]) : 0;
-        }
-        if (piece)
-            __syncthreads(); // the piece before is used up
-#pragma unroll
-        for (int i = 0; i < kLoads; ++i) {
-            int k = threadIdx.x + i * kThreads;
-            if (whole && k < count / 8)
-                inputs[k + k / 8] = x[i];
-        }
-        if (!whole) {
-            __nv_bfloat16* elements = (__nv_bfloat16*)inputs;
-            for (int k = threadIdx.x; k < count; k += kThreads)
-                elements[k + k / 64 * 8] = from + k < input_size ? input[from + k] : __float2bfloat16(0.0f);
-        }
-#pragma unroll
-        for (int i = 0; i < kLoadsOfPairs; ++i) {
-            int k = threadIdx.x + i * kThreads;
-            if (k < kPairs)
-                pairs[k] = (unsigned int)high[i] << 16 | low[i];
-        }
-        __syncthreads();
-
-        // Of the lane: row lane % 16 of a fragment, its first eight columns or its last.
-        int patch = 16 * warp + lane % 16, vector = 4 * patch + lane / 16;
-        unsigned int mine = shared_address(inputs + vector + vector / 8);
-        unsigned int skip = patch % 2 * 16; // where eight vectors are over within four steps
-        // What a lane has of W's row c and column b begins at weight c - b, so eight rows further down it is the same
-        // as eight columns further left. w[3] is for the first eight rows of the step and the first eight columns.
-        const unsigned int* weights = pairs + 16 + 2 * q - g;
-        unsigned int w[6] = {0, 0, 0, 0, weights[-8], weights[0]};
-        for (int four = 0; four < steps; four += 4, mine += 4 * 32 + 16) {
-#pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                int step = four + k;
-                if (step >= steps)
-                    break;
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    w[i] = w[i + 2];
-                w[4] = weights[16 * step + 8];
-                w[5] = weights[16 * step + 16];
-                unsigned int a[4];
-                load_fragment(a, mine + k * 32 + (k >= 2 ? skip : 0));
-#pragma unroll
-                for (int j = 0; j < 4; ++j)
-                    multiply(sums[j], a, w[3 - j], w[4 - j]);
+                for (int e = 0; e < 8; ++e)
+                    element[e] = e < left ? __bfloat16_as_ushort(input[from + k + e]) : 0;
+                coming[i] = make_uint4(element[1] << 16 | element[0], element[3] << 16 | element[2],
+                                       element[5] << 16 | element[4], element[7] << 16 | element[6]);
             }
         }
-    }
+    };
+    fetch(blockIdx.x, 0);
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        float sums[4][4] = {};
+        for (int piece = 0; piece < kernel_size; piece += kTaps) {
+            int taps = min(kernel_size - piece, kTaps), steps = steps_of(piece), count = kSpan + 16 * steps;
+            bool first = tile == blockIdx.x && piece == 0;
+            if (!first)
+                __syncthreads(); // the inputs and weights before are used up
+            if (first || kernel_size > kTaps) {
+#pragma unroll
+                for (int i = 0; i < kLoadsOfPairs; ++i) {
+                    int k = threadIdx.x + i * kThreads, o = k - 16;
+                    unsigned int low = o >= 0 && o < taps ? __bfloat16_as_ushort(kernel[piece + o]) : 0;
+                    unsigned int high =
+                        o + 1 >= 0 && o + 1 < taps ? __bfloat16_as_ushort(kernel[piece + o + 1]) : 0;
+                    if (k < kPairs)
+                        pairs[k].x = high << 16 | low;
+                    if (k >= 8 && k < kPairs)
+                        pairs[k - 8].y = high << 16 | low;
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < kLoads; ++i) {
+                int k = threadIdx.x + i * kThreads;
+                if (k < count / 8)
+                    inputs[k + k / 8] = coming[i];
+            }
+            __syncthreads();
+            // What comes next is on its way while this is multiplied.
+            bool last = piece + kTaps >= kernel_size;
+            int next = last ? tile + gridDim.x : tile;
+            if (next < tiles)
+                fetch(next, last ? 0 : piece + kTaps);
 
-    int output_size = input_size - kernel_size + 1;
+            // Of the lane: row lane % 16 of a fragment, its first eight columns or its last.
+            int patch = 16 * warp + lane % 16, vector = 4 * patch + lane / 16;
+            unsigned int mine = shared_address(inputs + vector + vector / 8);
+            unsigned int skip = patch % 2 * 16; // where eight vectors are over within four steps
+            // What a lane has of W's row c and column b begins at weight c - b, so eight rows further down it is the
+            // same as eight columns further left: half of what a step needs, the step before had.
+            const uint2* weights = pairs + 16 + 2 * q - g;
+            uint2 w[4] = {};
+            for (int four = 0; four < steps; four += 4, mine += 4 * 32 + 16) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        unsigned int words[4];
+                for (int k = 0; k < 4; ++k) {
+                    int step = four + k;
+                    if (step >= steps)
+                        break;
+                    int newer = k % 2 * 2, older = 2 - newer;
+                    w[newer] = weights[16 * step];
+                    w[newer + 1] = weights[16 * step - 8];
+                    unsigned int a[4];
+                    load_fragment(a, mine + k * 32 + (k >= 2 ? skip : 0));
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
-            words[j] = pack2(sums[j][2 * half], sums[j][2 * half + 1]);
-        transpose4(words, lane);
-        long long at = first + (16 * warp + 8 * half + g) * kPatch + 8 * q;
-        if (at + 8 <= output_size && ((size_t)(output + at) & 15) == 0) {
-            *(uint4*)&output[at] = make_uint4(words[0], words[1], words[2], words[3]);
-            continue;
+                    for (int j = 0; j < 4; ++j) {
+                        uint2 b = j < 2 ? w[newer + j] : w[older + j - 2];
+                        multiply(sums[j], a, b.x, b.y);
+                    }
+                }
+            }
         }
 #pragma unroll
-        for (int i = 0; i < 8; ++i)
-            if (at + i < output_size)
-                output[at + i] = __ushort_as_bfloat16((unsigned short)(words[i / 2] >> i % 2 * 16));
+        for (int half = 0; half < 2; ++half) {
+            unsigned int words[4];
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                words[j] = pack2(sums[j][2 * half], sums[j][2 * half + 1]);
+            transpose4(words, lane);
+            long long at = (long long)tile * kSpan + (16 * warp + 8 * half + g) * kPatch + 8 * q;
+            if (at + 8 <= output_size && ((size_t)(output + at) & 15) == 0) {
+                *(uint4*)&output[at] = make_uint4(words[0], words[1], words[2], words[3]);
+                continue;
+            }
+#pragma unroll
+            for (int i = 0; i < 8; ++i)
+                if (at + i < output_size)
+                    output[at + i] = __ushort_as_bfloat16((unsigned short)(words[i / 2] >> i % 2 * 16));
+        }
     }
 }
 
-template <int warps>
-static void launch(const __nv_bfloat16* input, const __nv_bfloat16* kernel, __nv_bfloat16* output,
-                   int input_size, int kernel_size) {
-    int blocks = (input_size - kernel_size) / (warps * kOfWarp) + 1;
-    conv_1d_bf16_kernel_optimized<warps>
-        <<<blocks, 32 * warps>>>(input, kernel, output, input_size, kernel_size);
+// Few outputs and few weights: an output to a thread, and little that has to be fetched before it begins.
+__global__ void __launch_bounds__(kThreadsOfFew)
+    conv_1d_few_bf16_kernel_optimized(const __nv_bfloat16* input, const __nv_bfloat16* kernel,
+                                      __nv_bfloat16* output, int output_size, int kernel_size) {
+    long long i = blockIdx.x * (long long)kThreadsOfFew + threadIdx.x;
+    if (i >= output_size)
+        return;
+    float sum = 0.0f;
+#pragma unroll 16
+    for (int k = 0; k < kernel_size; ++k)
+        sum += __bfloat162float(input[i + k]) * __bfloat162float(kernel[k]);
+    output[i] = __float2bfloat16(sum);
 }
 
 extern "C" void conv_1d_bf16_optimized(const __nv_bfloat16* input, const __nv_bfloat16* kernel,
                                        __nv_bfloat16* output, int input_size, int kernel_size) {
-    if (input_size - kernel_size >= kManyOutputs)
-        launch<2>(input, kernel, output, input_size, kernel_size);
-    else
-        launch<1>(input, kernel, output, input_size, kernel_size);
+    int output_size = input_size - kernel_size + 1;
+    if (output_size <= kFewOutputs && kernel_size <= kFewWeights) {
+        int blocks = (output_size - 1) / kThreadsOfFew + 1;
+        conv_1d_few_bf16_kernel_optimized<<<blocks, kThreadsOfFew>>>(input, kernel, output, output_size,
+                                                                     kernel_size);
+        return;
+    }
+    int tiles = (output_size - 1) / kSpan + 1;
+    int rounds = (tiles - 1) / (kMultiprocessors * kBlocks) + 1;
+    conv_1d_bf16_kernel_optimized<<<(tiles - 1) / rounds + 1, kThreads>>>(input, kernel, output, input_size,
+                                                                          kernel_size, tiles);
 }

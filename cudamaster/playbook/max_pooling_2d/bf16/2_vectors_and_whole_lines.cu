@@ -1,16 +1,19 @@
 // idea: Sixteen bytes of columns to a thread, and results that leave in whole lines
 // why: The step before loads 2 bytes at a time, three times for a window of three, and its time goes into
 //      instructions and L2. Here a thread requests 16 bytes of each of its rows at once. What its windows
-//      cover beside them comes from the next lanes by shuffles; only the ends of a warp load it. So an input
-//      is loaded once, apart from rows that two strips share, which L2 has. Elements are compared in pairs.
-//      Places outside the plane are minus infinity. Rows of results are rarely aligned (607 or 609 columns):
-//      they go to shared memory, and a warp stores a row in whole lines. If rows are aligned, each thread
-//      stores its own results. A lane for each word, which needs no shared memory, has stores that begin
-//      anywhere and touch five sectors for four: 34 µs where this takes 28, for 16 x 3 planes of 608 x 608, a
-//      window of 3 and padding 1, the whole call on an H200. The step before takes 59. On an H100 this takes
-//      31 µs and the step before 61. Windows other than the three that are compiled take one thread per
-//      output. L2 and memory bind it now: about 86 % of the rate of a copy of as many bytes, on the H200.
-//      With windows of 4 and strides of 2 it is about two thirds; we do not know why.
+//      cover beside them comes from the next lanes by shuffles; only the ends of a warp load it. So an
+//      input is loaded once, apart from rows that two strips share, which L2 has. Elements are compared in
+//      pairs, first down the columns, so that shuffles and windows along a row are made once for a row of
+//      results, not for each row of inputs; a pointer goes from row to row. Both count: of 584
+//      instructions for a window of 4 and strides of 2, 143 were integer products for addresses, and 16 x
+//      3 planes of 608 x 608 took 26 µs, the whole call on an H200, where they take 23 now; a window of 3
+//      without padding 34, and 29 now. Places outside the plane are minus infinity. Rows of results are
+//      rarely aligned (607 or 609 columns): they go to shared memory, and a warp stores a row in whole
+//      lines. If rows are aligned, each thread stores its own results. A lane for each word, which needs
+//      no shared memory, has stores that begin anywhere and touch five sectors for four: 34 µs where an
+//      earlier form took 28, with a window of 3 and padding 1. The step before takes 59 there. Windows
+//      other than the three that are compiled take one thread per output. Memory binds it now: 86 to 96 %
+//      of a copy of as many bytes, on the device of an H200.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -25,7 +28,7 @@ constexpr int kMostThreads = 128; // of a block
 constexpr int kBlocks = 8;        // of a multiprocessor, if they are that large, or more
 constexpr int kMostPlanes = 65535;
 constexpr Pair kNone = 0xff80ff80u;                                  // minus infinity twice
-template <int kStride> constexpr int kRowsAt = kStride == 1 ? 4 : 2; // rows of results of a thread
+template <int kStride> constexpr int kRowsAt = kStride == 1 ? 4 : 3; // rows of results of a thread
 
 __device__ Pair larger(Pair a, Pair b) {
     __nv_bfloat162 largest = __hmax2(*(const __nv_bfloat162*)&a, *(const __nv_bfloat162*)&b);
@@ -58,89 +61,97 @@ template <int kCount> struct __align__(kCount * sizeof(Pair)) Outputs {
 template <int kSize, int kStride, int kPadding, bool kAligned>
 __global__ void __launch_bounds__(kMostThreads, kBlocks)
     max_pooling_2d_bf16_kernel_optimized(const Element* input, Element* output, long long planes, int H,
-                                         int W, int H_out, int W_out, int strips, bool direct, bool paired) {
+                                         int W, int H_out, int W_out, unsigned int strips, bool direct,
+                                         bool paired) {
     constexpr int kRows = kRowsAt<kStride>;
     constexpr int kInputRows = (kRows - 1) * kStride + kSize;
     constexpr int kAfter = kSize - kStride - kPadding;
+    constexpr bool kBeyond = kStride == 1 && 2 * kPadding >= kSize; // a row has more results than columns
     constexpr int kOut = kPairs / kStride;
     using Results = Outputs<kOut>;
     extern __shared__ __align__(16) unsigned char shared[];
     Results* results = (Results*)shared; // kRows rows of the block
     int lane = threadIdx.x % kWarp;
-    int part = blockIdx.x / strips, first = (blockIdx.x - part * strips) * kRows;
+    int part = gridDim.x > strips ? blockIdx.x / strips : 0, first = (blockIdx.x - part * strips) * kRows;
     int thread = part * blockDim.x + threadIdx.x, j = thread * kWidth;
+    int column = kAligned ? min(j, W - kWidth) : j; // loaded from here on
     int begin = part * blockDim.x * 2 * kOut, length = min(W_out - begin, (int)blockDim.x * 2 * kOut);
+    // Only the ends of a warp load what lies beside them.
+    bool left = kPadding > 0 && lane == 0 && j > 0 && j <= W;
+    bool right = kAfter > 0 && lane == kWarp - 1 && j + kWidth < W;
     for (long long plane = blockIdx.y; plane < planes; plane += gridDim.y) {
-        // A row of the thread's columns in pairs, with the pair before them and the pair behind them. Places
-        // outside the plane never win.
-        Pair columns[kInputRows][kPairs + 2];
+        // A row of the thread's columns in pairs, and what lies beside the warp. Places outside the plane never
+        // win. Rows outside it are clamped to its edge, which lies in the same window.
+        Pair columns[kInputRows][kPairs], beside[kInputRows];
+        int y = first * kStride - kPadding;
+        const Element* line = input + (plane * H + max(y, 0)) * W + column;
 #pragma unroll
-        for (int i = 0; i < kInputRows; ++i) {
-            // Rows outside the plane are clamped to its edge, which lies in the same window.
-            long long y = min(max(first * kStride - kPadding + i, 0), H - 1);
-            const Element* line = input + (plane * H + y) * W;
-            Pair* row = columns[i];
-#pragma unroll
-            for (int q = 0; q < kPairs + 2; ++q)
-                row[q] = kNone;
-            if (kAligned && j < W) {
-                uint4 own = *(const uint4*)(line + j);
-                row[1] = own.x, row[2] = own.y, row[3] = own.z, row[4] = own.w;
+        for (int i = 0; i < kInputRows; ++i, ++y) {
+            beside[i] = kNone;
+            if (kAligned) {
+                uint4 own = *(const uint4*)line;
+                columns[i][0] = own.x, columns[i][1] = own.y, columns[i][2] = own.z, columns[i][3] = own.w;
             }
 #pragma unroll
             for (int q = 0; q < kPairs; ++q) {
-                if (!kAligned && paired && j + 2 * q < W)
-                    row[q + 1] = *(const Pair*)(line + j + 2 * q);
+                if (!kAligned && paired)
+                    columns[i][q] = j + 2 * q < W ? *(const Pair*)(line + 2 * q) : kNone;
                 if (!kAligned && !paired)
-                    row[q + 1] = pair_at(line, j + 2 * q, W);
+                    columns[i][q] = pair_at(line - column, j + 2 * q, W);
             }
-            // Only the ends of a warp load what lies beside them.
-            if (kPadding > 0 && lane == 0 && j > 0 && j <= W)
-                row[0] = (Pair)line[j - 1] << 16;
-            if (kAfter > 0 && lane == kWarp - 1)
-                row[kPairs + 1] = pair_at(line, j + kWidth, kAfter > 1 ? W : min(W, j + kWidth + 1));
+            if (left)
+                beside[i] = (Pair)line[kBeyond ? j - column - 1 : -1] << 16;
+            if (right && kAfter == 1)
+                beside[i] = kNone & 0xffff0000u | line[kWidth];
+            if (right && kAfter > 1)
+                beside[i] = kAligned ? *(const Pair*)(line + kWidth) : pair_at(line - column, j + kWidth, W);
+            if (y >= 0 && y < H - 1)
+                line += W;
         }
-        Pair largest[kInputRows][kOut];
+        Element* to = output + (plane * H_out + first) * W_out + thread * 2 * kOut;
+        // Down the columns first, so that what lies across is looked at once for a row of results.
 #pragma unroll
-        for (int i = 0; i < kInputRows; ++i) {
-            Pair* row = columns[i];
+        for (int k = 0; k < kRows; ++k, to += W_out) {
+            Pair row[kPairs + 2], side = beside[k * kStride];
+#pragma unroll
+            for (int q = 0; q < kPairs; ++q) {
+                row[q + 1] = columns[k * kStride][q];
+#pragma unroll
+                for (int i = 1; i < kSize; ++i)
+                    row[q + 1] = larger(row[q + 1], columns[k * kStride + i][q]);
+                if (kBeyond && j >= W)
+                    row[q + 1] = kNone;
+            }
+#pragma unroll
+            for (int i = 1; i < kSize; ++i)
+                side = larger(side, beside[k * kStride + i]);
             Pair before = __shfl_up_sync(~0u, row[kPairs], 1), after = __shfl_down_sync(~0u, row[1], 1);
-            row[0] = lane > 0 ? before : row[0];
-            row[kPairs + 1] = lane < kWarp - 1 ? after : row[kPairs + 1];
+            row[0] = lane > 0 ? before : side;
+            row[kPairs + 1] = lane < kWarp - 1 && j + kWidth < W ? after : right ? side : kNone;
             Pair odd[kPairs + 1]; // pairs that begin at odd columns, from the one before the thread's own on
 #pragma unroll
             for (int q = 0; q <= kPairs; ++q)
                 odd[q] = between(row[q], row[q + 1]);
+            Results u;
             if (kStride == 1) {
 #pragma unroll
                 for (int q = 0; q < kOut; ++q) {
-                    largest[i][q] = larger(row[q + 1], odd[q + 1 - kPadding]);
+                    u.at[q] = larger(row[q + 1], odd[q + 1 - kPadding]);
                     if (kSize == 3)
-                        largest[i][q] = larger(largest[i][q], kPadding > 0 ? odd[q + 1] : row[q + 2]);
+                        u.at[q] = larger(u.at[q], kPadding > 0 ? odd[q + 1] : row[q + 2]);
                 }
             } else { // four columns, whose pairs are joined first
 #pragma unroll
                 for (int q = 0; q < kOut; ++q) {
                     const Pair* from = kPadding > 0 ? &odd[2 * q] : &row[2 * q + 1];
                     Pair a = larger(from[0], from[1]), b = larger(from[1], from[2]);
-                    largest[i][q] = larger(__byte_perm(a, b, 0x5410), __byte_perm(a, b, 0x7632));
+                    u.at[q] = larger(__byte_perm(a, b, 0x5410), __byte_perm(a, b, 0x7632));
                 }
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < kRows; ++k) {
-            Results u;
-#pragma unroll
-            for (int o = 0; o < kOut; ++o) {
-                u.at[o] = largest[k * kStride][o];
-#pragma unroll
-                for (int i = 1; i < kSize; ++i)
-                    u.at[o] = larger(u.at[o], largest[k * kStride + i][o]);
             }
             if (!direct)
                 results[k * blockDim.x + threadIdx.x] = u;
             else if (first + k < H_out && thread * 2 * kOut < W_out)
-                *(Results*)(output + (plane * H_out + first + k) * W_out + thread * 2 * kOut) = u;
+                *(Results*)to = u;
         }
         if (!direct) {
             __syncthreads();

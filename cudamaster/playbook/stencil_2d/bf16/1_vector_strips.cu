@@ -1,17 +1,17 @@
 // idea: A thread takes a vector of columns in two rows, and what lies beside it from other lanes
-// why: The baseline loads five single elements for each point, so that its time goes into load instructions
-//      and waiting rather than moving data. Here a thread owns 16 bytes of neighbouring columns in 2 rows: it
-//      requests both, the one above and the one below as vectors before it computes anything. What lies
-//      beside a vector comes from the next lane by a shuffle; only the first and the last lane of a warp load
-//      one more element of each row. The rows between two warps of a block are found in the first cache by
-//      the second one. A strip that touches the grid's first or last row is clamped to it; the others need no
-//      tests. With few rows and 40 registers, 48 warps fit on a multiprocessor: 16384 x 16384 in bf16 takes
-//      254 µs on the device of an H200. It takes 272 with 4 rows and 64 registers, 300 with 8 rows and 106
-//      registers, 327 if these also load single elements on both sides, and 276 to 304 if warps walk down
-//      longer strips with 2 to 8 rows in flight. In fp32 all of these but the last are between 505 and 514
-//      µs. The form with single elements was here before: on the device of an H100 it takes 387 µs where this
-//      one takes 355; in fp32 both take 713. Rows that are not aligned to 16 bytes take the same way with
-//      vectors of one element. Memory binds it now: 4.2 TB/s on an H200, where a copy has 4.3.
+// why: The baseline loads five single elements for each point, so that its time goes into load
+//      instructions and waiting rather than moving data. Here a thread owns 16 bytes of neighbouring
+//      columns in 2 rows: it requests both, the one above and the one below as vectors before it computes
+//      anything. What lies beside a vector comes from the next lane by a shuffle; only the first and the
+//      last lane of a warp load one more element of each row. The rows between two warps of a block are
+//      found in the first cache by the second one. Pointers go from row to row and stay at the grid's
+//      edge; a second copy of the code for strips that do not touch it gained nothing. With few rows and
+//      40 registers, 48 warps fit on a multiprocessor: 16384 x 16384 takes 520 µs in fp32 and 264 in bf16
+//      on an H200, the whole call. 3 rows take as long, 4 to 6 up to 2 % longer, 1 row 4 to 8 %. Blocks
+//      that are wider than two warps read too many rows twice: 4 x 2 warps take up to 3 %, 8 x 1 warps 8
+//      to 23 % longer. A few spilled bytes cost bf16 14 %. Rows that are not aligned to 16 bytes take the
+//      same way with vectors of one element. Memory binds it now: on the device 97 to 99 % of a copy, at
+//      4096 x 4096 and at 16384 x 16384.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -19,8 +19,8 @@
 constexpr int kWarp = 32;
 constexpr int kRows = 2;   // rows of a thread
 constexpr int kAcross = 2; // warps of a block side by side
-constexpr int kDown = 4;   // warps of a block one below the other
-constexpr int kBlocks = 6; // of a multiprocessor, or more
+constexpr int kDown = 8;   // warps of a block one below the other
+constexpr int kBlocks = 3; // of a multiprocessor, or more
 
 // Vectors of neighbouring elements: eight bf16 in 16 bytes, or a single one where rows are not aligned.
 template <int kWidth> struct Vector;
@@ -57,44 +57,49 @@ __device__ Vector<1> pack(const float (&u)[1]) {
     return {__float2bfloat16(u[0])};
 }
 
-// Rows first .. first + kRows - 1 in the columns of a warp. kEdge: the grid may begin or end here.
-template <int kWidth, bool kEdge>
-__device__ void stencil_2d_strip(__nv_bfloat16* u_new, const __nv_bfloat16* u_old, float r, int nx, int ny,
-                                 long long first, long long vector) {
-    long long vectors = ny / kWidth; // of a row
-    bool inside = vector < vectors;  // or the lane helps its neighbours only
-    long long here = inside ? vector : vectors - 1;
-    int lane = threadIdx.x % kWarp;
-    const Vector<kWidth>* from = (const Vector<kWidth>*)u_old + here;
-    Vector<kWidth>* to = (Vector<kWidth>*)u_new + here;
+// A warp takes kRows rows in its columns; across: blocks side by side.
+template <int kWidth>
+__global__ void __launch_bounds__(kWarp * kAcross * kDown, kBlocks)
+    stencil_2d_bf16_kernel_optimized(__nv_bfloat16* u_new, const __nv_bfloat16* u_old, float r,
+                                     unsigned int nx, unsigned int ny, unsigned int across) {
+    int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+    unsigned int vectors = ny / kWidth, down = blockIdx.x / across; // vectors of a row
+    unsigned int here = ((blockIdx.x - down * across) * kAcross + warp % kAcross) * kWarp + lane;
+    unsigned int first = (down * kDown + warp / kAcross) * kRows;
+    if (first >= nx)
+        return;
+    bool inside = here < vectors; // or the lane helps its neighbours only
+    here = min(here, vectors - 1);
+    long long place = (long long)first * vectors + here;
+    const Vector<kWidth>* from = (const Vector<kWidth>*)u_old + place;
+    Vector<kWidth>* to = (Vector<kWidth>*)u_new + place;
     // The warp's neighbours: an element before the first lane's and one behind the last lane's.
-    bool at_side = lane == 0 || lane == kWarp - 1;
-    int side = lane == 0 ? max((int)here * kWidth - 1, 0) : min((int)here * kWidth + kWidth, ny - 1);
+    bool at_side = lane == 0 ? here > 0 : lane == kWarp - 1 && here < vectors - 1;
+    const __nv_bfloat16* beside = (const __nv_bfloat16*)from + (lane == 0 ? -1 : kWidth);
     Vector<kWidth> rows[kRows + 2];
     __nv_bfloat16 sides[kRows];
+    rows[0] = first > 0 ? *(from - vectors) : *from;
 #pragma unroll
-    for (int k = 0; k < kRows + 2; ++k) {
-        long long i = first + k - 1;
-        if (kEdge)
-            i = min(max(i, 0LL), nx - 1LL);
-        rows[k] = from[i * vectors];
+    for (int k = 0; k <= kRows; ++k) { // rows behind the grid's last are that row again
+        rows[k + 1] = *from;
+        if (first + k + 1 < nx)
+            from += vectors;
     }
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
-        long long i = first + k;
-        if (kEdge)
-            i = min(i, nx - 1LL);
         sides[k] = __nv_bfloat16();
         if (at_side)
-            sides[k] = u_old[i * ny + side];
+            sides[k] = *beside;
+        if (first + k + 1 < nx)
+            beside += ny;
     }
     float above[kWidth], middle[kWidth], below[kWidth];
     unpack(rows[0], above);
     unpack(rows[1], middle);
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-        long long i = first + k;
-        if (kEdge && i >= nx)
+    for (int k = 0; k < kRows; ++k, to += vectors) {
+        unsigned int i = first + k;
+        if (k > 0 && i >= nx)
             break;
         unpack(rows[k + 2], below);
         float before = __shfl_up_sync(~0u, middle[kWidth - 1], 1);
@@ -110,34 +115,17 @@ __device__ void stencil_2d_strip(__nv_bfloat16* u_new, const __nv_bfloat16* u_ol
             float right = c + 1 < kWidth ? middle[c + 1] : after;
             u[c] = middle[c] + r * (above[c] + below[c] + left + right - 4.0f * middle[c]);
             bool boundary = (c == 0 && here == 0) || (c == kWidth - 1 && here == vectors - 1);
-            if (boundary || (kEdge && (i == 0 || i == nx - 1)))
+            if (boundary || i == 0 || i == nx - 1)
                 u[c] = middle[c];
         }
         if (inside)
-            to[i * vectors] = pack(u);
+            *to = pack(u);
 #pragma unroll
         for (int c = 0; c < kWidth; ++c) {
             above[c] = middle[c];
             middle[c] = below[c];
         }
     }
-}
-
-template <int kWidth>
-__global__ void __launch_bounds__(kWarp * kAcross * kDown, kBlocks)
-    stencil_2d_bf16_kernel_optimized(__nv_bfloat16* u_new, const __nv_bfloat16* u_old, float r, int nx,
-                                     int ny, int across) {
-    int warp = __shfl_sync(~0u, threadIdx.x / kWarp, 0);
-    unsigned int down = blockIdx.x / across;
-    long long vector =
-        ((blockIdx.x - down * across) * kAcross + warp % kAcross) * kWarp + threadIdx.x % kWarp;
-    long long first = (down * (long long)kDown + warp / kAcross) * kRows;
-    if (first >= nx)
-        return;
-    if (first > 0 && first + kRows < nx)
-        stencil_2d_strip<kWidth, false>(u_new, u_old, r, nx, ny, first, vector);
-    else
-        stencil_2d_strip<kWidth, true>(u_new, u_old, r, nx, ny, first, vector);
 }
 
 template <int kWidth>
