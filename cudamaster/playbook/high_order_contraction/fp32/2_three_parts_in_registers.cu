@@ -12,13 +12,13 @@
 //      halves of fp16 need three products and not six, but a scale for each row of A and column of B. With one number
 //      of 2^24 in a row and one in a column, they lost what meets both, so the task's checks refuse them now.) The
 //      heaviest case takes 50.9 µs between events on an H200 with cold caches, the step before 136.9, two halves 41.3;
-//      cases of up to 128 products at 128 x 128 x 64 take what the halves took. What binds it now: it takes 44.3
-//      without the stores of C, and 42.5 with one product of the six, so that neither memory nor tensor cores do
-//      alone. The thread that copies counts: dividing once for a tile and not for each slice of it gained 2.6, and
-//      fetching slices into L2 ahead, which gave that thread more to do, lost 12. Parts below 1e-38 are lost, so that
-//      numbers below 1e-33 keep fewer than 24 bits, and an infinite number makes NaN where fp32 may have infinity.
-//      Other GPUs, few rows, sums of more than 256 products, tensors that do not have four neighbours side by side,
-//      and those with more than 32, get the step before.
+//      128 x 128 x 64 results take what the halves took. What binds it now: it takes 44.3 without the stores of C, and
+//      42.5 with one product of the six, so that neither memory nor tensor cores do alone. The thread that copies
+//      counts: dividing once for a tile and not for each slice of it gained 2.6, and fetching slices into L2 ahead,
+//      which gave that thread more to do, lost 12. Parts below 1e-38 are lost, so that numbers below 1e-33 keep fewer
+//      than 24 bits, and an infinite number makes NaN where fp32 may have infinity. Other GPUs, few rows, sums of more
+//      than 256 products, tensors that do not have four neighbours side by side, and those with more than 32, get the
+//      step before.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
