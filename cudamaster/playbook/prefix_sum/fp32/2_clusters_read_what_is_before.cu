@@ -7,7 +7,6 @@ constexpr int kWidth = 4;                // elements in 16 bytes
 constexpr int kTile = kThreads * kWidth; // of a block
 constexpr int kCluster = 8;
 constexpr int kMaxClusters = 16;
-constexpr int kAhead = 8; // vectors in flight of a thread that adds up what is before its cluster
 constexpr unsigned kFullMask = 0xffffffffu;
 
 __device__ float prefix_sum_warp_sum(float value) {
@@ -39,15 +38,20 @@ __device__ void prefix_sum_unpack(float (&x)[kWidth], uint4 packed) {
     x[3] = __uint_as_float(packed.w);
 }
 
-// The thread's elements from `first` on, zeros beyond the end.
-__device__ void prefix_sum_load(float (&x)[kWidth], const float* input, long long first, int N) {
-    if (first + kWidth <= N && ((size_t)(input + first) & 15) == 0) {
-        prefix_sum_unpack(x, *(const uint4*)(input + first));
-        return;
-    }
+// The thread's elements from `first` on as they are in memory, zeros beyond the end.
+__device__ uint4 prefix_sum_load(const float* input, long long first, int N) {
+    if (first + kWidth <= N && ((size_t)(input + first) & 15) == 0)
+        return *(const uint4*)(input + first);
+    union {
+        uint4 vector;
+        float elements[kWidth];
+    } packed;
+    packed.vector = make_uint4(0, 0, 0, 0);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k)
-        x[k] = first + k < N ? input[first + k] : 0.0f;
+        if (first + k < N)
+            packed.elements[k] = input[first + k];
+    return packed.vector;
 }
 
 __device__ void prefix_sum_store(float* output, const float (&x)[kWidth], long long first, int N) {
@@ -118,34 +122,32 @@ __global__ void __launch_bounds__(kThreads)
     unsigned barrier = prefix_sum_shared(&arrived);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int first = (blockIdx.x * kThreads + threadIdx.x) * kWidth;
-    float x[kWidth];
-    prefix_sum_load(x, input, first, N);
+    uint4 own = prefix_sum_load(input, first, N);
     int rank = 0;
     float before = 0.0f;
     if (!kAlone) {
-        prefix_sum_expect(barrier, kCluster * sizeof(float2));
+        int cluster = blockIdx.x / kCluster;
         rank = blockIdx.x % kCluster;
-        int end = (blockIdx.x - rank) * kThreads, step = kCluster * kThreads;
-        for (int i = rank * kThreads + threadIdx.x; i < end; i += kAhead * step) {
-            uint4 vectors[kAhead];
+        uint4 earlier[kMaxClusters - 1]; // a vector of each cluster, all under way before the first is used
 #pragma unroll
-            for (int ahead = 0; ahead < kAhead; ++ahead) {
-                vectors[ahead] = make_uint4(0, 0, 0, 0);
-                if (i + ahead * step < end)
-                    vectors[ahead] = ((const uint4*)input)[i + ahead * step];
-            }
+        for (int c = 0; c < kMaxClusters - 1; ++c)
+            if (c < cluster)
+                earlier[c] = ((const uint4*)input)[(c * kCluster + rank) * kThreads + threadIdx.x];
+        prefix_sum_expect(barrier, kCluster * sizeof(float2));
 #pragma unroll
-            for (int ahead = 0; ahead < kAhead; ++ahead) {
-                float y[kWidth];
-                prefix_sum_unpack(y, vectors[ahead]);
+        for (int c = 0; c < kMaxClusters - 1; ++c) {
+            float y[kWidth];
+            prefix_sum_unpack(y, earlier[c]);
 #pragma unroll
-                for (int k = 1; k < kWidth; ++k)
-                    y[0] += y[k];
+            for (int k = 1; k < kWidth; ++k)
+                y[0] += y[k];
+            if (c < cluster)
                 before += y[0];
-            }
         }
         before = prefix_sum_warp_sum(before);
     }
+    float x[kWidth];
+    prefix_sum_unpack(x, own);
 #pragma unroll
     for (int k = 1; k < kWidth; ++k)
         x[k] += x[k - 1];
@@ -235,12 +237,14 @@ __global__ void __launch_bounds__(kLongThreads)
     __syncthreads();
     int tile = taken;
     long long first = (long long)tile * kLongTile + (warp * kVectors * 32 + lane) * kWidth;
-    float x[kVectors][kWidth], offsets[kVectors], sum = 0.0f;
+    uint4 vectors[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v)
-        prefix_sum_load(x[v], input, first + v * 32 * kWidth, N);
+        vectors[v] = prefix_sum_load(input, first + v * 32 * kWidth, N);
+    float x[kVectors][kWidth], offsets[kVectors], sum = 0.0f;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
+        prefix_sum_unpack(x[v], vectors[v]);
 #pragma unroll
         for (int k = 1; k < kWidth; ++k)
             x[v][k] += x[v][k - 1];
