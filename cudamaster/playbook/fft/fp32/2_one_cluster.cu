@@ -61,17 +61,25 @@ template <int kPoints> __device__ __forceinline__ void fft_in_registers(float2* 
     }
 }
 
-// Multiplies v[k] by root^k.
-__device__ __forceinline__ void fft_turn(float2* v, float2 root) {
-    float2 second = fft_product(root, root), fourth = fft_product(second, second);
-    float2 third = fft_product(second, root);
-    v[1] = fft_product(v[1], root);
-    v[2] = fft_product(v[2], second);
+// Powers of a root, each computed by itself: a product of rounded roots is off by as much as all of them.
+struct FftRoots {
+    float2 first, second, fourth;
+};
+
+__device__ __forceinline__ FftRoots fft_roots(float turns) {
+    return {fft_root(turns), fft_root(2.0f * turns), fft_root(4.0f * turns)};
+}
+
+// Multiplies v[k] by the k-th power of a root.
+__device__ __forceinline__ void fft_turn(float2* v, const FftRoots& roots) {
+    float2 third = fft_product(roots.second, roots.first);
+    v[1] = fft_product(v[1], roots.first);
+    v[2] = fft_product(v[2], roots.second);
     v[3] = fft_product(v[3], third);
-    v[4] = fft_product(v[4], fourth);
-    v[5] = fft_product(v[5], fft_product(fourth, root));
-    v[6] = fft_product(v[6], fft_product(fourth, second));
-    v[7] = fft_product(v[7], fft_product(fourth, third));
+    v[4] = fft_product(v[4], roots.fourth);
+    v[5] = fft_product(v[5], fft_product(roots.fourth, roots.first));
+    v[6] = fft_product(v[6], fft_product(roots.fourth, roots.second));
+    v[7] = fft_product(v[7], fft_product(roots.fourth, third));
 }
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -148,8 +156,8 @@ __global__ void __launch_bounds__(kMaxThreads)
     if constexpr (kBlocks > 1)
         fft_expect(barrier, kRows * M * sizeof(float2));
     // roots while the points are on their way
-    float2 column_root = fft_root(g / 64.0f);
-    float2 root = fft_root((float)(g * m) / N), eighth = fft_root((float)m / (N / 8));
+    FftRoots column_roots = fft_roots(g / 64.0f), eighths = fft_roots((float)m / (N / 8));
+    float2 root = fft_root((float)(g * m) / N);
     if constexpr (kBlocks > 1)
         fft_wait_for_cluster();
 
@@ -158,7 +166,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int r = 0; r < 8; ++r)
         v[r] = make_float2(real[r], img[r]);
     fft_in_registers<8>(v);
-    fft_turn(v, column_root);
+    fft_turn(v, column_roots);
 #pragma unroll
     for (int a = 0; a < 8; ++a)
         points[(a * 8 + g) * kColumns + column] = v[a];
@@ -167,7 +175,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int r = 0; r < 8; ++r)
         v[r] = points[(g * 8 + r) * kColumns + column];
     fft_in_registers<8>(v);
-    fft_turn(v, eighth);
+    fft_turn(v, eighths);
 #pragma unroll
     for (int e = 0; e < 8; ++e) { // row g + 8 e of all
         constexpr int kEach = 8 / kBlocks;
@@ -179,7 +187,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     }
 
     int row = threadIdx.x / kLength, j = threadIdx.x % kLength;
-    float2 row_root = fft_root((float)j / M);
+    FftRoots row_roots = fft_roots((float)j / M);
     if constexpr (kBlocks > 1)
         fft_wait(barrier);
     else
@@ -188,7 +196,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int r = 0; r < 8; ++r)
         v[r] = rows[row * kRow + j + kLength * r];
     fft_in_registers<8>(v);
-    fft_turn(v, row_root);
+    fft_turn(v, row_roots);
     int digit = 0; // of the results of two more steps
     if constexpr (kTwoMore) {
         // A row has threads of one warp. Its eighths are turned by kLast points, against conflicts.
@@ -203,7 +211,7 @@ __global__ void __launch_bounds__(kMaxThreads)
         for (int r = 0; r < 8; ++r)
             v[r] = rows[row * kRow + digit * kLength + (j + kLast * (r + digit)) % kLength];
         fft_in_registers<8>(v);
-        fft_turn(v, fft_root((float)j / kLength));
+        fft_turn(v, fft_roots((float)j / kLength));
     }
 #pragma unroll
     for (int a = 0; a < 8; ++a)
@@ -308,14 +316,17 @@ __global__ void __launch_bounds__(kPassThreads)
                       : make_float2(0.0f, 0.0f);
     }
     if (!kFirst) {
-        fft_turn(v, fft_fine_root((unsigned)low * kGroup, log_made + kLogR));
-        float2 root = fft_fine_root((unsigned)low * g, log_made + kLogR);
+        int made_now = log_made + kLogR;
+        unsigned step = (unsigned)low * kGroup;
+        fft_turn(v, {fft_fine_root(step, made_now), fft_fine_root(2 * step, made_now),
+                     fft_fine_root(4 * step, made_now)});
+        float2 root = fft_fine_root((unsigned)low * g, made_now);
 #pragma unroll
         for (int r = 0; r < 8; ++r)
             v[r] = fft_product(v[r], root);
     }
     fft_in_registers<8>(v);
-    fft_turn(v, fft_root((float)g / R));
+    fft_turn(v, fft_roots((float)g / R));
 #pragma unroll
     for (int a = 0; a < 8; ++a)
         fft_points[(a * kGroup + g) * kColumns + column] = v[a];
@@ -325,7 +336,7 @@ __global__ void __launch_bounds__(kPassThreads)
     for (int r = 0; r < 8; ++r)
         v[r] = fft_points[(a * kGroup + j + kLast * r) * kColumns + column];
     fft_in_registers<8>(v);
-    fft_turn(v, fft_root((float)j / kGroup));
+    fft_turn(v, fft_roots((float)j / kGroup));
     __syncthreads();
 #pragma unroll
     for (int b = 0; b < 8; ++b) { // the lower digits of a result's number are a and b

@@ -2,11 +2,11 @@
 // flags: -O3
 #include <cuda_runtime.h>
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 1024;
 constexpr int kWidth = 4;                // elements in 16 bytes
 constexpr int kTile = kThreads * kWidth; // of a block
 constexpr int kCluster = 8;
-constexpr int kMaxClusters = 16;
+constexpr int kMaxClusters = 8;
 constexpr unsigned kFullMask = 0xffffffffu;
 
 __device__ float prefix_sum_warp_sum(float value) {
