@@ -1,4 +1,16 @@
-// idea: HEADER
+// idea: Clusters read all that is before them, and one launch is enough
+// why: A block has to know the sum of all before it. In step 1 a launch of its own finds the sums, which takes as long
+//      as the rest. Blocks of one launch can tell each other through memory, which costs a cooperative launch (0.3 to
+//      1.0 µs) and 0.7 to 3.3 for the way there and back. Instead eight blocks of a cluster share out all that lies before
+//      their cluster, a vector of each earlier cluster for each thread, requested together with its own one; L2 can
+//      give each byte eight times. Two numbers of each block go to its seven neighbours by stores that the
+//      receiver's barrier counts, and that is the only exchange. No state is left between calls, sums have a fixed
+//      order, and what fits in one tile is scanned by one block.
+//      Whole calls at the heaviest size on an H200 take ..
+//      Longer inputs, and GPUs without clusters, take a clearing launch and a single pass: a block takes the next
+//      tile and looks back, 32 tiles at a time, to the nearest one that knows the sum of all before it.
+//      What binds it now: the way of the bytes from memory and L2, 1.0 of 2.2 µs in the kernel; tiles of 2048
+//      instead of 4096, with twice as many clusters that read, take 1.4 µs more in fp32.
 // flags: -O3
 #include <cuda_runtime.h>
 
