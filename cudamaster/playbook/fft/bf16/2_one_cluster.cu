@@ -145,8 +145,9 @@ __device__ __forceinline__ void fft_wait(unsigned barrier) {
 #endif
 }
 
-// N = 64 * M points, M = 1 << kLogM, by one block or a cluster of M / 32. The first two steps transform columns: 64 points
-// that are M apart. What they make goes to the block that has the row, and the other steps transform rows of M points.
+// N = 64 * M points, M = 1 << kLogM, by one block or a cluster of M / 32. The first two steps transform columns:
+// 64 points that are M apart. What they make goes to the block that has the row, and the other steps transform rows
+// of M points.
 template <int kLogM>
 __global__ void __launch_bounds__(kMaxThreads)
     fft_bf16_kernel_optimized(const __nv_bfloat16* input_real, const __nv_bfloat16* input_img,
