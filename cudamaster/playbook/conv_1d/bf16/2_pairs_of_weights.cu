@@ -30,7 +30,7 @@ constexpr int kSpan = kWarps * kOfWarp; // outputs of a tile
 constexpr int kBlocks = 8;              // of a multiprocessor
 constexpr int kMultiprocessors = 132;   // of an H200
 constexpr int kThreadsOfFew = 128;
-constexpr int kFewOutputs = 65536;
+constexpr int kManyOutputs = 65536;
 constexpr int kFewWeights = 64;
 
 __device__ __forceinline__ unsigned int shared_address(const void* place) {
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreadsOfFew)
 extern "C" void conv_1d_bf16_optimized(const __nv_bfloat16* input, const __nv_bfloat16* kernel,
                                        __nv_bfloat16* output, int input_size, int kernel_size) {
     int output_size = input_size - kernel_size + 1;
-    if (output_size <= kFewOutputs && kernel_size <= kFewWeights) {
+    if (output_size <= kManyOutputs && kernel_size <= kFewWeights) {
         int blocks = (output_size - 1) / kThreadsOfFew + 1;
         conv_1d_few_bf16_kernel_optimized<<<blocks, kThreadsOfFew>>>(input, kernel, output, output_size,
                                                                      kernel_size);

@@ -1,26 +1,26 @@
 // idea: Tensor cores on numbers in two halves
-// why: The step before is bound by the multiply-adds of ordinary cores, and tensor cores are fifteen times as fast
-//      if the sums are a matrix product of halves. 32 neighbouring outputs are a row of the product, X[a][c] =
-//      input[32 a + c], and the weights are its second factor, W[c][b] = kernel[c - b]. A number is brought to below
-//      2^15 by the power of two that suits the largest of its tile, and taken apart into a half that is rounded and
-//      one of what is left: 22 bits, or 24 where their signs help. Three of the four products of two such sums
-//      count; the small ones have sums of their own, since tensor cores cut off what they add. Numbers below 2^-17
-//      of the largest in their tile keep fewer bits, and an output with no others may lose all of them: that is this
-//      step's price. A lane's part of a fragment of W is two neighbouring weights and those eight further, and
-//      fragments along a diagonal are the same: a table with an entry for each weight is all that shared memory
-//      holds of W, and two loads from it make what is new in a step of 16, in the registers where the tensor cores
-//      want it. 16 bytes are left out after every 128 of the inputs, so that ldmatrix meets no bank twice. A block
-//      stays for up to four tiles: the next tile is loaded while this one is multiplied, and the table is made once.
-//      Longer kernels are taken in pieces of 256 weights. On an H200, 4194304 inputs with 256 weights take 27 µs on
-//      the device and 35 for the whole call. With a block to a tile and weights moved between registers it was 29.5
-//      and 38 in the same run: 12.2 million instructions where there are about 8 now. Asynchronous copies through
-//      shared memory were slower (32 to 37). A tail that is loaded element by element in a loop cost 5 µs at all
-//      sizes. With few outputs and weights nothing of this pays: code has to be fetched before it begins, 5 µs for a
-//      launch of it against 3.2 for the baseline's. So those get an output to a thread (13.1 to 14.3 µs, the
-//      baseline 12.9 to 14.4, where this took 14.2 to 14.6). That also serves up to
-//      three weights, since all inputs of an output may be small then. The task asks for the bits of numbers beside
-//      which others are up to 2^8 times larger. What binds it now: of the 27, an empty launch is 4.5 and the products 11; loads,
-//      splits and stores still wait for one another within a block.
+// why: The step before is bound by the multiply-adds of ordinary cores, and tensor cores are fifteen times as fast if
+//      the sums are a matrix product of halves. 32 neighbouring outputs are a row of the product, X[a][c] = input[32
+//      a + c], and the weights are its second factor, W[c][b] = kernel[c - b]. A number is brought to below 2^15 by
+//      the power of two that suits the largest of its tile, and taken apart into a half that is rounded and one of
+//      what is left: 22 bits, or 24 where their signs help. Three of the four products of two such sums count; the
+//      small ones have sums of their own, since tensor cores cut off what they add. Numbers below 2^-17 of the
+//      largest in their tile keep fewer bits, and an output with no others may lose all of them: that is this step's
+//      price. A lane's part of a fragment of W is two neighbouring weights and those eight further, and fragments
+//      along a diagonal are the same: a table with an entry for each weight is all that shared memory holds of W, and
+//      two loads from it make what is new in a step of 16, in the registers where the tensor cores want it. 16 bytes
+//      are left out after every 128 of the inputs, so that ldmatrix meets no bank twice. A block stays for up to four
+//      tiles: the next tile is loaded while this one is multiplied, and the table is made once. Longer kernels are
+//      taken in pieces of 256 weights. On an H200, 4194304 inputs with 256 weights take 27 µs on the device and 35
+//      for the whole call. With a block to a tile and weights moved between registers it was 29.5 and 38 in the same
+//      run: 12.2 million instructions where there are about 8 now. Asynchronous copies through shared memory were
+//      slower (32 to 37). A tail that is loaded element by element in a loop cost 5 µs at all sizes. With few outputs
+//      and weights nothing of this pays: code has to be fetched before it begins, 5 µs for a launch of it against 3.2
+//      for the baseline's. So those get an output to a thread (13.1 to 14.3 µs, the baseline 12.9 to 14.4, where this
+//      took 14.2 to 14.6). That also serves up to three weights, since all inputs of an output may be small then. The
+//      task asks for the bits of numbers beside which others are up to 2^8 times larger. What binds it now: of the
+//      27, an empty launch is 4.5 and the products 11; loads, splits and stores still wait for one another within a
+//      block.
 // flags: -O3
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -36,7 +36,7 @@ constexpr int kSpan = kWarps * kOfWarp; // outputs of a tile
 constexpr int kBlocks = 4;              // of a multiprocessor
 constexpr int kMultiprocessors = 132;   // of an H200
 constexpr int kThreadsOfFew = 128;
-constexpr int kFewOutputs = 65536;
+constexpr int kManyOutputs = 65536;
 constexpr int kFewWeights = 64;
 constexpr int kWithoutHalves = 3; // weights, of which all inputs may be small beside others of the tile
 
@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(kThreadsOfFew)
 extern "C" void conv_1d_optimized(const float* input, const float* kernel, float* output, int input_size,
                                   int kernel_size) {
     int output_size = input_size - kernel_size + 1;
-    if (kernel_size <= kWithoutHalves || (output_size <= kFewOutputs && kernel_size <= kFewWeights)) {
+    if (kernel_size <= kWithoutHalves || (output_size <= kManyOutputs && kernel_size <= kFewWeights)) {
         int blocks = (output_size - 1) / kThreadsOfFew + 1;
         conv_1d_few_kernel_optimized<<<blocks, kThreadsOfFew>>>(input, kernel, output, output_size,
                                                                 kernel_size);
