@@ -1,0 +1,568 @@
+// idea: One launch: all blocks sort the same samples, so each knows where its keys belong
+// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Keys as
+//      unsigned integers in the order of the floats make a comparison a minimum and a maximum. Here a block
+//      sorts a run of 512 elements and, beside it, 1024 samples of the whole array, which all blocks take
+//      alike. So without asking each other they have the same splitters of 128 buckets, and find by binary
+//      search where the buckets begin in their runs. After one barrier of the grid a block fetches the
+//      segments of its bucket, sorts them and writes them; where they go is the sum of what lies before
+//      them in the runs. Keys that are equal to several splitters are shared among those buckets, so few
+//      values are no worse than many. Should a bucket be too large for a block, each key of it finds its
+//      place by binary search: slow, and not seen in any input of the task. The bitonic sorts turn keys
+//      over where others turn directions, keep the larger or the smaller key by two instructions, and have
+//      each distance once in the code, as instructions come from cold memory, too. Up to 8192 elements the
+//      blocks are a cluster, whose barrier takes 0.4 µs where that of the grid takes 1.1; a cooperative
+//      launch takes 0.4 µs more than another. More than 65536 elements are sorted by digits of 8 bits, in
+//      tiles that look back at what those before them have counted. On an H200 65536 elements take 21 µs,
+//      where merges of such keys in three launches took 28 and CUB takes 66; an empty launch takes 10.
+//      Sorted, reversed and equal inputs and inputs of two values or extremes take 20.5 to 22. 4096 take
+//      18.3 (CUB 23). 2^20 take 68 µs (CUB 88), 2^26 2.4 ms (CUB 1.46). What binds it now: the two sorts
+//      with the wait for the first elements, 8500 of 16200 cycles; the barrier takes 2600, with those who
+//      come late. Twice the samples were slower, and eight keys a thread did not help.
+// flags: -O3
+#include <cooperative_groups.h>
+#include <cuda_runtime.h>
+
+typedef float Element;
+
+constexpr int kItems = 4; // keys of a thread
+constexpr int kThreads = 512;
+constexpr int kRoom = kItems * kThreads; // keys that a block can sort
+constexpr int kFew = 1024;               // elements up to which one block sorts them
+constexpr int kRun = 512;                // elements that a block takes at first, at most
+constexpr int kRuns = 128;               // at most
+constexpr int kSamples = 1024;           // at most
+constexpr int kOversampling = 16;        // samples for each bucket, as far as there are so many
+constexpr int kCluster = 16;             // blocks, at most
+constexpr unsigned int kFullMask = 0xffffffffu;
+constexpr unsigned int kPadding = 0xfffffffeu; // beyond the key of infinity
+
+struct alignas(kItems * sizeof(Element)) Chunk {
+    Element at[kItems];
+};
+
+__device__ __align__(16) unsigned int device_runs[kRuns * kRun];
+__device__ __align__(16) unsigned int device_starts[kRuns * kRuns]; // of each bucket in each run
+
+// Unsigned number whose order is that of the floating-point values, -0 before +0; and back.
+__device__ unsigned int to_key(float value) {
+    unsigned int bits = __float_as_uint(value);
+    return bits ^ ((bits & 0x80000000u) ? 0xffffffffu : 0x80000000u);
+}
+__device__ float to_value(unsigned int key) {
+    return __uint_as_float(key ^ ((key & 0x80000000u) ? 0x80000000u : 0xffffffffu));
+}
+
+// Orders pairs of a thread's keys.
+template <int kDistance> __device__ __forceinline__ void order_own(unsigned int (&key)[kItems]) {
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+        if ((k & kDistance) != 0)
+            continue;
+        unsigned int low = min(key[k], key[k + kDistance]);
+        key[k + kDistance] = max(key[k], key[k + kDistance]);
+        key[k] = low;
+    }
+}
+
+// The larger of two keys or the smaller one. As two instructions with a predicate; of a choice in C++ nvcc makes
+// three, and most instructions on integers are done at half the rate of others.
+__device__ __forceinline__ void keep(unsigned int& key, unsigned int other, bool larger) {
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p max.u32 %0, %0, %1;\n\t@!p min.u32 %0, %0, "
+        "%1;\n\t}"
+        : "+r"(key)
+        : "r"(other), "r"((unsigned int)larger));
+}
+
+// Orders pairs of keys of the thread and of another one of its warp.
+template <int kLanes> __device__ __forceinline__ void order_in_warp(unsigned int (&key)[kItems]) {
+    bool larger = (threadIdx.x & kLanes) != 0;
+    unsigned int other[kItems];
+#pragma unroll
+    for (int k = 0; k < kItems; ++k)
+        other[k] = __shfl_xor_sync(kFullMask, key[k], kLanes);
+#pragma unroll
+    for (int k = 0; k < kItems; ++k)
+        keep(key[k], other[k], larger);
+}
+
+// The same with a thread of another warp. `threads` are at it, at a barrier with a number of their own.
+template <int kLanes>
+__device__ __forceinline__ void order_in_block(unsigned int (&key)[kItems],
+                                               unsigned int (&tile)[2][kItems][kThreads], int& side,
+                                               int barrier, int threads) {
+#pragma unroll
+    for (int k = 0; k < kItems; ++k)
+        tile[side][k][threadIdx.x] = key[k];
+    asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+    bool larger = (threadIdx.x & kLanes) != 0;
+#pragma unroll
+    for (int k = 0; k < kItems; ++k)
+        keep(key[k], tile[side][k][threadIdx.x ^ kLanes], larger);
+    side ^= 1;
+}
+
+// Bitonic sort of `part` keys, a power of two from 128 to 2048, by as many threads as hold them. Threads whose keys
+// are to descend turn over all bits of them. Each size of runs begins at its own distance: a loop over few
+// instructions, as those that nobody has executed before come from memory, too.
+__device__ void sort_keys(unsigned int (&key)[kItems], unsigned int (&tile)[2][kItems][kThreads], int part,
+                          int barrier) {
+    int side = 0, threads = part / kItems;
+    unsigned int turned = 0;
+#pragma unroll 1
+    for (int size = kItems; size <= part; size *= 2) {
+        unsigned int turn = size < part && (threadIdx.x * kItems & size) != 0 ? ~0u : 0;
+#pragma unroll
+        for (int k = 0; k < kItems; ++k)
+            key[k] ^= turned ^ turn;
+        turned = turn;
+        switch (size) {
+        case 2048:
+            order_in_block<256>(key, tile, side, barrier, threads);
+        case 1024:
+            order_in_block<128>(key, tile, side, barrier, threads);
+        case 512:
+            order_in_block<64>(key, tile, side, barrier, threads);
+        case 256:
+            order_in_block<32>(key, tile, side, barrier, threads);
+        case 128:
+            order_in_warp<16>(key);
+        case 64:
+            order_in_warp<8>(key);
+        case 32:
+            order_in_warp<4>(key);
+        case 16:
+            order_in_warp<2>(key);
+        case 8:
+            order_in_warp<1>(key);
+            order_own<2>(key);
+            order_own<1>(key);
+            break;
+        default: // the keys of a thread
+            order_own<2>(key);
+            order_own<1>(key);
+            if (key[1] > key[2]) {
+                unsigned int larger = key[1];
+                key[1] = key[2];
+                key[2] = larger;
+            }
+        }
+    }
+}
+
+__device__ unsigned int warp_sum_to(unsigned int value) {
+    for (int distance = 1; distance < 32; distance *= 2) {
+        unsigned int other = __shfl_up_sync(kFullMask, value, distance);
+        value += threadIdx.x % 32 >= distance ? other : 0;
+    }
+    return value;
+}
+
+// How many of kCount sorted keys, a power of two, are below `key`.
+template <int kCount> __device__ unsigned int below(const unsigned int* keys, unsigned int key) {
+    unsigned int count = 0;
+#pragma unroll
+    for (int step = kCount / 2; step > 0; step /= 2)
+        count += keys[count + step - 1] < key ? step : 0;
+    return count + (keys[count] < key);
+}
+
+// Up to kFew elements, by one block.
+__global__ void __launch_bounds__(kThreads) sort_few_kernel_optimized(Element* data, int N, int part) {
+    __shared__ unsigned int tile[2][kItems][kThreads];
+    int first = threadIdx.x * kItems;
+    unsigned int key[kItems];
+#pragma unroll
+    for (int k = 0; k < kItems; ++k)
+        key[k] = first + k < N ? to_key(data[first + k]) : kPadding;
+    sort_keys(key, tile, part, 1);
+#pragma unroll
+    for (int k = 0; k < kItems; ++k)
+        if (first + k < N)
+            data[first + k] = to_value(key[k]);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    sort_in_one_kernel_optimized(Element* data, int N, int run_length, int sample_count, bool aligned,
+                                 bool clustered) {
+    __shared__ unsigned int tile[2][kItems][kThreads];
+    __shared__ __align__(16) unsigned int samples[kSamples], run[kRun];
+    __shared__ unsigned int splitters[kRuns];
+    __shared__ __align__(16) unsigned int place[kRuns], from[kRuns]; // of a segment: here, and in its run
+    __shared__ unsigned int total, before;
+    int t = threadIdx.x, blocks = gridDim.x, block = blockIdx.x;
+    int length = min(run_length, N - block * run_length), mine = t * kItems - max(sample_count, run_length);
+    bool sorts = mine < 0 ? t * kItems < sample_count : mine < run_length;
+    unsigned int key[kItems];
+
+    // Each block sorts the same samples, and its own run beside them. Samples are chunks, as a chunk takes no more
+    // time than an element.
+    unsigned int jitter = t * 2654435761u >> 26;
+    unsigned int first = (t * 64u + jitter) * (N / kItems) / (sample_count / kItems * 64u) * kItems;
+    if (mine >= 0)
+        first = block * run_length + mine;
+    Chunk chunk = {};
+    bool whole = mine < 0 || mine + kItems <= length;
+    if (sorts && aligned && whole)
+        chunk = *(const Chunk*)(data + first);
+    else
+#pragma unroll
+        for (int k = 0; k < kItems; ++k)
+            if (sorts && (mine < 0 || mine + k < length))
+                chunk.at[k] = data[first + k];
+#pragma unroll
+    for (int k = 0; k < kItems; ++k)
+        key[k] = mine < 0 || mine + k < length ? to_key(chunk.at[k]) : kPadding;
+    // The same in a whole warp, which nvcc cannot know: without it each shuffle has a way for divergent threads.
+    int part = __reduce_max_sync(kFullMask, !sorts ? 0 : mine < 0 ? sample_count : run_length);
+    int barrier = __reduce_max_sync(kFullMask, mine < 0 ? 1 : 2);
+    if (part > 0)
+        sort_keys(key, tile, part, barrier);
+    if (sorts) {
+        uint4 keys = make_uint4(key[0], key[1], key[2], key[3]);
+        *(uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]) = keys;
+        if (mine >= 0)
+            *(uint4*)&device_runs[block * run_length + mine] = keys;
+    }
+    for (int i = run_length + t; i < kRun; i += kThreads)
+        run[i] = kPadding;
+    __syncthreads();
+
+    // Where the buckets begin in the run. Buckets that begin with the same key share those that are equal.
+    if (t < kRuns)
+        splitters[t] = t < blocks ? samples[t * sample_count / blocks] : kPadding;
+    __syncthreads();
+    if (t < blocks) {
+        unsigned int splitter = splitters[t];
+        unsigned int start = below<kRun>(run, splitter);
+        if (t > 0 && start < (unsigned int)length && run[start] == splitter) {
+            unsigned int end = below<kRun>(run, splitter + 1);
+            unsigned int first = max(below<kRuns>(splitters, splitter), 1u);
+            unsigned int sharing = below<kRuns>(splitters, splitter + 1) - first;
+            start += (end - start) * (t - first) / sharing;
+        }
+        device_starts[t * kRuns + block] = t > 0 ? start : 0;
+    }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (clustered)
+        cooperative_groups::this_cluster().sync();
+    else
+#endif
+        cooperative_groups::this_grid().sync();
+
+    // This block's bucket has a segment of each run.
+    if (t < 32) {
+        constexpr int kEach = kRuns / 32;
+        unsigned int start[kEach], count[kEach], sum = 0, skipped = 0;
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) {
+            int i = t * kEach + k;
+            unsigned int end = 0;
+            start[k] = 0;
+            if (i < blocks) {
+                start[k] = __ldcg(&device_starts[block * kRuns + i]);
+                end = min(run_length, N - i * run_length);
+                if (block + 1 < blocks)
+                    end = __ldcg(&device_starts[(block + 1) * kRuns + i]);
+            }
+            count[k] = end - start[k];
+            sum += count[k];
+            skipped += start[k];
+        }
+        unsigned int up_to = warp_sum_to(sum);
+        skipped = __reduce_add_sync(kFullMask, skipped);
+        unsigned int next = up_to - sum;
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) {
+            int i = t * kEach + k;
+            place[i] = next;
+            from[i] = i * run_length + start[k] - next;
+            next += count[k];
+        }
+        if (t == 31) {
+            total = up_to;
+            before = skipped;
+        }
+    }
+    __syncthreads();
+    unsigned int count = total;
+    part = kRun / 2;
+    while (part < (int)count)
+        part *= 2;
+    data += before;
+    if (count > kRoom) { // hardly ever
+        for (unsigned int i = t; i < count; i += kThreads) {
+            int own = below<kRuns>(place, i + 1) - 1;
+            unsigned int own_key = __ldcg(&device_runs[from[own] + i]), rank = i - place[own];
+            for (int other = 0; other < blocks; ++other) {
+                unsigned int low = place[other], high = other + 1 < kRuns ? place[other + 1] : count;
+                unsigned int first = low;
+                while (low < high && other != own) {
+                    unsigned int middle = (low + high) / 2;
+                    bool earlier = __ldcg(&device_runs[from[other] + middle]) < own_key + (other < own);
+                    low = earlier ? middle + 1 : low;
+                    high = earlier ? high : middle;
+                }
+                rank += low - first;
+            }
+            data[rank] = to_value(own_key);
+        }
+        return;
+    }
+    if (t >= part / kItems)
+        return;
+    part = __reduce_max_sync(kFullMask, part);
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+        unsigned int i = k * (part / kItems) + t;
+        key[k] = kPadding;
+        if (i < count)
+            key[k] = __ldcg(&device_runs[from[below<kRuns>(place, i + 1) - 1] + i]);
+    }
+    sort_keys(key, tile, part, 1);
+#pragma unroll
+    for (int k = 0; k < kItems; ++k)
+        if (t * kItems + k < (int)count)
+            data[t * kItems + k] = to_value(key[k]);
+}
+
+constexpr int kDigitBits = 8;
+constexpr int kDigits = 1 << kDigitBits;
+constexpr int kPasses = sizeof(Element) * 8 / kDigitBits;
+constexpr int kRadixThreads = 512; // at least one for each digit
+constexpr int kRadixWarps = kRadixThreads / 32;
+constexpr int kRadixItems = 16;
+constexpr int kRadixTile = kRadixThreads * kRadixItems;
+constexpr int kCountBlocks = 1056; // at most: eight for each of 132 multiprocessors
+constexpr int kScratch = 1 << 20;  // elements up to which no memory is allocated
+constexpr int kLook = 8;           // tiles that one looks back at together
+constexpr int kTickets = 64;
+constexpr int kTotals = kPasses * kDigits + kTickets;
+
+__device__ Element device_other[kScratch];
+__device__ unsigned int device_states[kTotals + kPasses * (kScratch / kRadixTile + 1) * kDigits];
+
+__device__ unsigned int digit_of(unsigned int key, int pass) {
+    return key >> (pass * kDigitBits) & (kDigits - 1);
+}
+
+// How often each digit of each pass occurs.
+__global__ void __launch_bounds__(kRadixThreads)
+    count_digits_kernel_optimized(const Element* data, unsigned int* totals, int N) {
+    __shared__ unsigned int counts[kPasses * kDigits];
+    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads)
+        counts[i] = 0;
+    __syncthreads();
+    for (size_t first = (size_t)blockIdx.x * kRadixTile; first < (size_t)N;
+         first += (size_t)gridDim.x * kRadixTile) {
+        unsigned int key[kRadixItems];
+#pragma unroll
+        for (int k = 0; k < kRadixItems; ++k) {
+            size_t i = first + k * kRadixThreads + threadIdx.x;
+            key[k] = i < (size_t)N ? to_key(data[i]) : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < kRadixItems; ++k)
+            if (first + k * kRadixThreads + threadIdx.x < (size_t)N)
+#pragma unroll
+                for (int pass = 0; pass < kPasses; ++pass)
+                    atomicAdd(&counts[pass * kDigits + digit_of(key[k], pass)], 1u);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads)
+        if (counts[i] != 0)
+            atomicAdd(&totals[i], counts[i]);
+}
+
+// Places keys by one digit; those with the same digit keep their order. A state is what a tile tells those behind
+// it of a digit: nothing yet, how often the tile has it, or how often all tiles up to here have it.
+template <class State>
+__global__ void __launch_bounds__(kRadixThreads, 2)
+    place_digits_kernel_optimized(const Element* from, Element* to, const unsigned int* totals,
+                                  unsigned int* tickets, State* states, int N, int pass) {
+    constexpr int kFlag = sizeof(State) * 8 - 2;
+    __shared__ unsigned short counts[kRadixWarps][kDigits];
+    __shared__ unsigned int keys[kRadixTile];
+    __shared__ unsigned int target[kDigits]; // of a digit's keys, less their place in the tile
+    __shared__ unsigned int sums[2][kDigits / 32];
+    __shared__ unsigned int ticket;
+    int t = threadIdx.x, lane = t % 32, warp = t / 32;
+    if (t == 0)
+        ticket = atomicAdd(&tickets[pass], 1u); // in order, so that the tiles before this one have begun
+    for (int i = t; i < kRadixWarps * kDigits; i += kRadixThreads)
+        counts[i / kDigits][i % kDigits] = 0;
+    __syncthreads();
+    size_t first = (size_t)ticket * kRadixTile;
+    int here = (size_t)N - first < kRadixTile ? (int)((size_t)N - first) : kRadixTile;
+
+    // The place of each key among those of its warp that have the same digit.
+    unsigned int key[kRadixItems], rank[kRadixItems];
+#pragma unroll
+    for (int k = 0; k < kRadixItems; ++k) {
+        int i = (warp * kRadixItems + k) * 32 + lane;
+        key[k] = i < here ? to_key(from[first + i]) : ~0u; // the last ones of the last digit
+    }
+#pragma unroll
+    for (int k = 0; k < kRadixItems; ++k) {
+        unsigned int digit = digit_of(key[k], pass), peers = kFullMask;
+#pragma unroll
+        for (int b = 0; b < kDigitBits; ++b) {
+            unsigned int vote = __ballot_sync(kFullMask, digit >> b & 1);
+            peers &= digit >> b & 1 ? vote : ~vote;
+        }
+        unsigned int smaller = __popc(peers & ((1u << lane) - 1)), count = counts[warp][digit];
+        __syncwarp();
+        if (smaller == 0)
+            counts[warp][digit] = count + __popc(peers);
+        __syncwarp();
+        rank[k] = count + smaller;
+    }
+    __syncthreads();
+
+    // Thread t has digit t.
+    State* state = states + (size_t)ticket * kDigits + t;
+    unsigned int count = 0, total = 0, up_to = 0, all_up_to = 0;
+    if (t < kDigits) {
+        for (int w = 0; w < kRadixWarps; ++w) {
+            unsigned int own = counts[w][t];
+            counts[w][t] = count;
+            count += own;
+        }
+        unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
+        *(volatile State*)state = (State)(ticket == 0 ? 2 : 1) << kFlag | told;
+        total = totals[pass * kDigits + t];
+        up_to = warp_sum_to(count);
+        all_up_to = warp_sum_to(total);
+        if (lane == 31) {
+            sums[0][warp] = up_to;
+            sums[1][warp] = all_up_to;
+        }
+    }
+    __syncthreads();
+    if (t < kDigits) {
+        unsigned int start = up_to - count;
+        target[t] = all_up_to - total;
+        for (int w = 0; w < warp; ++w) {
+            start += sums[0][w];
+            target[t] += sums[1][w];
+        }
+        for (int w = 0; w < kRadixWarps; ++w)
+            counts[w][t] += start;
+        target[t] -= start;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kRadixItems; ++k)
+        keys[counts[warp][digit_of(key[k], pass)] + rank[k]] = key[k];
+
+    if (t < kDigits && ticket > 0) {
+        // Several tiles at a time, as each look takes the time of a trip to L2.
+        State before = 0;
+        int other = ticket - 1;
+        bool done = false;
+        while (!done) {
+            State seen[kLook];
+#pragma unroll
+            for (int j = 0; j < kLook; ++j)
+                seen[j] =
+                    other < j ? 0 : *(const volatile State*)(states + (size_t)(other - j) * kDigits + t);
+            bool told_all = true;
+#pragma unroll
+            for (int j = 0; j < kLook; ++j) {
+                told_all = told_all && !done && seen[j] >> kFlag != 0;
+                if (!told_all)
+                    continue;
+                before += seen[j] & (((State)1 << kFlag) - 1);
+                done = seen[j] >> kFlag == 2;
+                --other;
+            }
+        }
+        unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
+        *(volatile State*)state = (State)2 << kFlag | (before + told);
+        target[t] += before;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kRadixItems; ++k) {
+        int i = k * kRadixThreads + t;
+        if (i < here)
+            to[target[digit_of(keys[i], pass)] + i] = to_value(keys[i]);
+    }
+}
+
+template <class State> void sort_digits(Element* data, int N) {
+    size_t tiles = ((size_t)N - 1) / kRadixTile + 1;
+    size_t bytes = sizeof(unsigned int) * kTotals + sizeof(State) * kPasses * tiles * kDigits;
+    void *other = nullptr, *memory = nullptr;
+    if (N <= kScratch) {
+        cudaGetSymbolAddress(&other, device_other);
+        cudaGetSymbolAddress(&memory, device_states);
+    } else {
+        cudaMallocAsync(&other, sizeof(Element) * (size_t)N, 0);
+        cudaMallocAsync(&memory, bytes, 0);
+    }
+    unsigned int* totals = (unsigned int*)memory;
+    unsigned int* tickets = totals + kPasses * kDigits;
+    State* states = (State*)(totals + kTotals);
+    cudaMemsetAsync(memory, 0, bytes, 0);
+    int blocks = tiles < kCountBlocks ? (int)tiles : kCountBlocks;
+    count_digits_kernel_optimized<<<blocks, kRadixThreads>>>(data, totals, N);
+    for (int pass = 0; pass < kPasses; ++pass) {
+        Element* from = pass % 2 == 0 ? data : (Element*)other;
+        Element* to = pass % 2 == 0 ? (Element*)other : data;
+        place_digits_kernel_optimized<State><<<(int)tiles, kRadixThreads>>>(
+            from, to, totals, tickets, states + pass * tiles * kDigits, N, pass);
+    }
+    if (N > kScratch) {
+        cudaFreeAsync(other, 0);
+        cudaFreeAsync(memory, 0);
+    }
+}
+
+// Whether a cluster could be started: a GPU before sm_90 has none.
+bool sort_in_cluster(Element* data, int N, int run_length, int sample_count, int blocks, bool aligned) {
+    cudaFuncSetAttribute(sort_in_one_kernel_optimized, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {(unsigned int)blocks, 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(kThreads);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    if (cudaLaunchKernelEx(&config, sort_in_one_kernel_optimized, data, N, run_length, sample_count, aligned,
+                           true) == cudaSuccess)
+        return true;
+    cudaGetLastError();
+    return false;
+}
+
+extern "C" void sorting_optimized(Element* data, int N) {
+    if (N <= kFew) {
+        int part = kItems * 32; // of one warp
+        while (part < N)
+            part *= 2;
+        sort_few_kernel_optimized<<<1, part / kItems>>>(data, N, part);
+        return;
+    }
+    if (N <= kRuns * kRun) {
+        bool aligned = (size_t)data % sizeof(Chunk) == 0;
+        // Few blocks are a cluster, whose barrier is faster than that of a grid.
+        bool clustered = N <= kCluster * kRun;
+        int run_length = N <= kCluster * kRun / 2 ? kRun / 2 : kRun, blocks = (N - 1) / run_length + 1;
+        int sample_count = kCluster * kOversampling;
+        while (sample_count < kSamples && sample_count < blocks * kOversampling)
+            sample_count *= 2;
+        if (clustered && sort_in_cluster(data, N, run_length, sample_count, blocks, aligned))
+            return;
+        clustered = false;
+        void* arguments[] = {&data, &N, &run_length, &sample_count, &aligned, &clustered};
+        if (cudaLaunchCooperativeKernel((const void*)sort_in_one_kernel_optimized, dim3(blocks),
+                                        dim3(kThreads), arguments, 0, 0) == cudaSuccess)
+            return;
+        cudaGetLastError(); // a small GPU does not hold all blocks at a time
+    }
+    if (N < 1 << 30)
+        sort_digits<unsigned int>(data, N);
+    else
+        sort_digits<unsigned long long>(data, N);
+}
