@@ -85,7 +85,7 @@ ALONE = {
         "a_dim=123,b_dim=124,c_dim=65,x_dim=3,y_dim=1",
         "a_dim=120,b_dim=127,c_dim=72,x_dim=1,y_dim=8",
     ],
-    ("high_order_contraction", 2): ["a_dim=120,b_dim=127,c_dim=72,x_dim=1,y_dim=8"],
+    ("high_order_contraction", 2): ["a_dim=96,b_dim=89,c_dim=24,x_dim=2,y_dim=8,outliers=16777216"],
     ("square_matrix_mul", 2): ["M=200"],
     # Rows that a whole block shares, and columns beyond the slab or of several chunks.
     ("spmm_coo", 2): ["rows=500,K=64,nnz=3001,heavy_rows=1"],

@@ -199,6 +199,7 @@ def test_it_is_judged_as_any_other(card: cards.TaskCard) -> None:
         ),
         ("uniform(shift, -3, 4)", "spiked(shift, -3, 4)", "spiked cannot fill shift, which is of long long"),
         ("uniform(shift, -3, 4)", "uniform(shift, 0, 1)", "every element of shift, of long long, is 0"),
+        ("uniform(shift, -3, 4)", "uniform(shift, -3, 4, 1e30)", r"of long long, .* uniform makes -4e\+30 \.\. 4e\+30"),
         ("absolute: 0}", "absolute: 2}", "absolute is 2 in case .* bool holds whole numbers from 0 to 1"),
         ("shape: [cols],", "shape: [cols], length: rows,", "give its length or its shape, not both"),
         ("type: stream,", "type: stream, role: input, length: rows,", "a stream is a scalar"),

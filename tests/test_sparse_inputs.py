@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
+from drawn_inputs import drawn
 
-from cudamaster.build.building import Builder
-from cudamaster.core.values import Precision
-from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.tasks import cards, held_out
-from cudamaster.tasks.cards import Case, TaskCard
+from cudamaster.tasks.cards import Case
 
 TASKS = [f"{product}_{layout}" for product in ("spmv", "spmm") for layout in ("coo", "csr", "csc", "ell")]
-SEED = 20261127
 FEW, MANY = 3, 16  # so few rows hold half of the entries, of at least so many
-# The inputs of the lightest timed case with SEED, before rows could be heavy.
+# The inputs of the lightest timed case, before rows could be heavy.
 BEFORE = {
     "spmv_coo": "7111efead815d8d9",
     "spmv_csr": "47d1fd3fd7570591",
@@ -62,39 +57,6 @@ class Entries:
 def _some_are_heavy(lengths: np.ndarray) -> bool:
     """Whether few of many rows hold half of the entries."""
     return len(lengths) >= MANY and 2 * np.sort(lengths)[-FEW:].sum() >= lengths.sum() >= 4 * MANY
-
-
-def drawn(
-    card: TaskCard,
-    folder: Path,
-    *,
-    cases: Literal["all", "verify", "none"] = "none",
-    further: Sequence[Case] = (),
-    work_limit: float | None = None,
-) -> dict[str, Mapping[str, np.ndarray]]:
-    """The inputs that a judge draws with SEED, by the case's label and the buffer's name."""
-    device = CpuDevice()
-    builder = Builder(card, Precision.FP32, device)
-    request = JudgeRequest(
-        judge=(str(builder.judge()),),
-        baseline=(str(builder.baseline_worker()),),
-        cases=cases,
-        labels=tuple(map(held_out.argument, further)),
-        calls=0,
-        seed=SEED,
-        baseline_only=True,
-        work_limit=work_limit,
-        others=("--dump", str(folder)),
-    )
-    ran = device.run(request, folder / "report.jsonl", 300)
-    assert ran.exit_code == 0, ran.stderr
-    own = {"all": card.cases, "verify": [case for case in card.cases if not case.sweep], "none": ()}[cases]
-    found = {}
-    for index, case in enumerate((*own, *further)):
-        files = sorted(folder.glob(f"{index}.*.input"))
-        if files:
-            found[case.label] = {file.name.split(".")[1]: np.fromfile(file) for file in files}
-    return found
 
 
 def entries(case: Case, inputs: Mapping[str, np.ndarray]) -> Entries:

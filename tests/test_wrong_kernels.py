@@ -48,6 +48,24 @@ extern "C" void monte_carlo_int_bf16_optimized(const __nv_bfloat16* y_samples, _
 }
 """
 
+# Numbers as a kernel has them that scales 8 neighbours by the largest of them, to whole numbers of 22 bits.
+OF_TILE = """
+template <class T> static __device__ float of_tile(const T* from, size_t i, size_t count) {
+    float largest = 0.0f;
+    for (size_t j = i / 8 * 8; j < i / 8 * 8 + 8 && j < count; ++j)
+        largest = fmaxf(largest, fabsf((float)from[j]));
+    float unit = largest * 0x1p-22f;
+    return unit > 0.0f ? rintf((float)from[i] / unit) * unit : 0.0f;
+}
+"""
+# task, precision, what is replaced in the baseline, by what; sums of few products are made as they are
+SCALED_BY_TILE = [
+    ("matrix_mul", Precision.FP32, "A[row * K + k]",
+     "(K < 8 ? A[row * K + k] : of_tile(A, row * K + k, (size_t)M * K))"),
+    ("conv_1d", Precision.FP32, "input[i + k]",
+     "(kernel_size < 8 ? input[i + k] : of_tile(input, i + k, output_size + kernel_size - 1))"),
+]  # fmt: skip
+
 
 def status(task: str, precision: Precision, code: str) -> tuple[Status, str]:
     """What becomes of a candidate on the verification cases."""
@@ -86,6 +104,22 @@ def test_sums_in_bf16_are_refused(task: str) -> None:
     )
     assert changed
     assert status(task, Precision.BF16, code)[0] is Status.WRONG
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "precision", "old", "new"), SCALED_BY_TILE, ids=[each[0] for each in SCALED_BY_TILE])
+def test_numbers_scaled_by_tile_are_refused(task: str, precision: Precision, old: str, new: str) -> None:
+    """A kernel that is right where numbers are of one magnitude loses those that lie beside a large one."""
+    bench = Workbench(cards.load(task), precision, PlainCpuDevice(), modelled=False)
+    code = bench.baseline.code.replace(old, new)
+    assert code != bench.baseline.code
+    code = code.replace("#include <cuda_runtime.h>", f"#include <cuda_runtime.h>\n{OF_TILE}")
+    verdict = bench.evaluate(Candidate(task, precision, code, bench.baseline.command), check_only=True)
+    assert verdict.status is Status.WRONG, verdict.log or verdict.detail
+    listed = [case for case in verdict.cases if not case.label.startswith("held out")]
+    wrong = {case.label for case in listed if case.status is Status.WRONG}
+    assert wrong == {case.label for case in listed if "outliers=" in case.label}
+    assert len(wrong) >= 2
 
 
 @pytest.mark.slow

@@ -280,8 +280,8 @@ double take(Given& given, const char* name, const double* fallback) {
     return given.take(name, fallback);
 }
 
-void uniform(Inputs& inputs, int buffer, double low, double high) {
-    inputs.rule(buffer, Generator::kUniform, low, high);
+void uniform(Inputs& inputs, int buffer, double low, double high, double outliers) {
+    inputs.rule(buffer, Generator::kUniform, low, high, outliers);
 }
 
 void spiked(Inputs& inputs, int buffer, double low, double high) {
@@ -306,9 +306,9 @@ void distribution(Inputs& inputs, int buffer) {
     inputs.rule(buffer, Generator::kDistribution);
 }
 
-void spectral(Inputs& inputs, int buffer, double n) {
+void spectral(Inputs& inputs, int buffer, double n, double outliers) {
     double bound = std::sqrt(3.0 / n);
-    inputs.rule(buffer, Generator::kUniform, -bound, bound);
+    uniform(inputs, buffer, -bound, bound, outliers);
 }
 
 void sequence(Inputs& inputs, int buffer, double order) {

@@ -169,8 +169,11 @@ def _check_whole(card: TaskCard, case: Case) -> None:
                     f"to {most}"
                 )
     for generator, (filled, *numbers) in map(call, card.inputs):
-        if filled in whole and len(numbers) == 2:
-            low, high = (evaluate(number, case.values) for number in numbers)
+        if filled in whole and generator in ("integers", "uniform"):
+            low, high, *outliers = (evaluate(number, case.values) for number in numbers)
+            if outliers and outliers[0] > 1:
+                farthest = max(abs(low), abs(high)) * outliers[0]
+                low, high = -farthest if low < 0 else low, farthest
             check_bounds(generator, whole[filled], low, high, f"in case {case.label}")
 
 

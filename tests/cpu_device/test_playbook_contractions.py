@@ -97,7 +97,7 @@ def test_a_contraction_of_bf16_is_right(case: tuple[int, ...], tmp_path_factory:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
-def test_a_contraction_in_two_halves_is_as_exact_as_fp32(
+def test_a_contraction_in_three_parts_is_as_exact_as_fp32(
     case: tuple[int, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    contract("fp32/2_two_halves_in_registers.cu", "float", case, tmp_path_factory)
+    contract("fp32/2_three_parts_in_registers.cu", "float", case, tmp_path_factory)

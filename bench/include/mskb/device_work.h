@@ -23,8 +23,9 @@ enum class Generator {
 // A buffer whose elements do not depend on each other: element i is a function of these and of i.
 struct Fill {
     Generator generator;
-    uint64_t key; // of the random numbers
-    double a, b;  // the generator's arguments
+    uint64_t key;        // of the random numbers
+    double a, b;         // the generator's arguments
+    double outliers = 1; // some elements of a uniform buffer are so many times larger; 1 where none are
 };
 
 // How far an element may be from the baseline's: a slack for values of about the baseline's size, and its rounding.

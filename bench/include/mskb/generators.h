@@ -7,6 +7,19 @@ namespace mskb {
 
 constexpr int kHeavy =
     8; // elements that carry half of a distribution's mass, or a third of a heavy-tailed sum
+constexpr int kOutliers = 4; // about so many elements are far larger than the others, and at least one
+
+MSKB_HD double uniform_at(const Fill& rule, uint64_t i, uint64_t n) {
+    double value = rule.a + (rule.b - rule.a) * unit_at(rule.key, i);
+    if (!(rule.outliers > 1))
+        return value;
+    bool drawn = unit_at(rule.key + 1, i) * static_cast<double>(n) < kOutliers - 1;
+    if (!drawn && i != bits_at(rule.key + 2, 0) % n)
+        return value;
+    double range = fabs(rule.a) > fabs(rule.b) ? fabs(rule.a) : fabs(rule.b);
+    double magnitude = (0.5 + 0.5 * unit_at(rule.key + 3, i)) * range * rule.outliers;
+    return value < 0 ? -magnitude : magnitude;
+}
 
 MSKB_HD double spiked_at(const Fill& rule, uint64_t i, uint64_t n) {
     double value = rule.a + (rule.b - rule.a) * unit_at(rule.key, i);
@@ -68,7 +81,7 @@ MSKB_HD double attention_mask_at(const Fill& rule, uint64_t i) {
 MSKB_HD double value_at(const Fill& rule, uint64_t i, uint64_t n) {
     switch (rule.generator) {
     case Generator::kUniform:
-        return rule.a + (rule.b - rule.a) * unit_at(rule.key, i);
+        return uniform_at(rule, i, n);
     case Generator::kSpiked:
         return spiked_at(rule, i, n);
     case Generator::kHeavyTailed:

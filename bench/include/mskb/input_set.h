@@ -37,8 +37,8 @@ class Inputs {
         return bytes;
     }
 
-    void rule(int buffer, Generator generator, double a = 0, double b = 0) {
-        rules_[buffer] = {generator, keys_.at(buffer), a, b};
+    void rule(int buffer, Generator generator, double a = 0, double b = 0, double outliers = 1) {
+        rules_[buffer] = {generator, keys_.at(buffer), a, b, outliers};
     }
 
     // Buffers that `make` fills together on the host, given a pointer to each.

@@ -5,8 +5,11 @@ namespace mskb {
 
 class Inputs; // inputs of one call, see input_set.h
 
-// Uniform in [low, high).
-void uniform(Inputs& inputs, int buffer, double low, double high);
+// Uniform in [low, high). Where `outliers` is above 1, about four elements (at least one) at places that can't be
+// guessed are larger: half to once `outliers` times the larger one of |low| and |high|, with the sign that they had. Most
+// results of a product or a stencil do not use them, but lie beside some that do. A kernel that scales numbers by the
+// largest one of a tile, a row or a block loses the others there.
+void uniform(Inputs& inputs, int buffer, double low, double high, double outliers = 1);
 
 // Uniform, but about one element in 256 (at least one) is 16 to 64 times the range, of either sign where `low` is
 // negative: the sum is made by few elements at places that can't be guessed, so that sampling, a skipped block or
@@ -28,8 +31,8 @@ void integers(Inputs& inputs, int buffer, double low, double high);
 void distribution(Inputs& inputs, int buffer);
 
 // N x N elements, uniform with variance 1/N: the spectral radius is near 1, so that powers neither overflow nor
-// vanish (circular law).
-void spectral(Inputs& inputs, int buffer, double n);
+// vanish (circular law). With `outliers` as those of `uniform`, powers overflow from some power on.
+void spectral(Inputs& inputs, int buffer, double n, double outliers = 1);
 
 // Sequences to sort. order 0: random; 1: few distinct values; 2: ascending; 3: descending; 4: all equal;
 // 5: large and tiny magnitudes, infinities and both zeros.
@@ -51,8 +54,8 @@ void coo(Inputs& inputs, int row_indices, int col_indices, double rows, double c
          double empty_rows, double heavy_rows = 0);
 
 // An ELL matrix, rows x max_nnz_per_row, values uniform in [-1, 1), padding -1 in both arrays. The longest row has
-// exactly max_nnz_per_row entries.
+// exactly max_nnz_per_row entries. `outliers` as those of `uniform`, among the entries.
 void ell(Inputs& inputs, int col_ids, int values, double rows, double cols, double max_nnz_per_row,
-         double nnz, double empty_rows, double heavy_rows = 0);
+         double nnz, double empty_rows, double heavy_rows = 0, double outliers = 1);
 
 } // namespace mskb

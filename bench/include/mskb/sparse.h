@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include "mskb/generators.h"
 #include "mskb/input_set.h"
 
 namespace mskb {
@@ -166,7 +167,7 @@ void coo(Inputs& inputs, int row_indices, int col_indices, double rows, double c
 }
 
 void ell(Inputs& inputs, int col_ids, int values, double rows, double cols, double max_nnz_per_row,
-         double nnz, double empty_rows, double heavy_rows) {
+         double nnz, double empty_rows, double heavy_rows, double outliers) {
     inputs.structure({col_ids, values}, [&](const std::vector<void*>& data) {
         Kind id = inputs.spec(col_ids).kind, kind = inputs.spec(values).kind;
         Rng& rng = inputs.rng();
@@ -182,6 +183,14 @@ void ell(Inputs& inputs, int col_ids, int values, double rows, double cols, doub
                 put(data[0], id, entry, column);
                 put(data[1], kind, entry, filled ? rng.uniform(-1, 1) : -1.0);
             }
+        for (int k = 0; outliers > 1 && nnz > 0 && k < kOutliers; ++k) {
+            size_t row = rng.below(lengths.of_row.size());
+            while (lengths.of_row[row] == 0)
+                row = (row + 1) % lengths.of_row.size();
+            size_t at = row * width + rng.below(static_cast<uint64_t>(lengths.of_row[row]));
+            double magnitude = rng.uniform(0.5, 1) * outliers;
+            put(data[1], kind, at, rng.unit() < 0.5 ? -magnitude : magnitude);
+        }
     });
 }
 

@@ -2,18 +2,20 @@
 // why: The step before is bound by the multiply-adds of ordinary cores, and tensor cores are fifteen times as fast if
 //      the sums are a matrix product of halves. 32 neighbouring outputs are a row of the product, X[a][c] = input[32 a
 //      + c], and the weights are its second factor, W[c][b] = kernel[c - b]. A number is brought to below 2^15 by the
-//      power of two that suits the largest of its block, and taken apart into a half that is rounded and one of what is
-//      left: 22 bits, or 24 where their signs help. Three of the four products of two such sums count; the small ones
-//      have sums of their own, since tensor cores cut off what they add. Numbers below 2^-17 of the largest in their
-//      block keep fewer bits, and an output with no others may lose all of them: that is this step's
-//      price. A lane's part of a fragment of W is two neighbouring weights, and fragments along a diagonal are the same: a table of such pairs, one for each weight, is all that shared memory holds of W. 16
-//      bytes are left out after every 128 of the inputs, so that ldmatrix meets no bank twice. Longer kernels are taken
-//      in pieces of 256 weights; a single weight is multiplied in fp32, so that small products keep their bits. On an
-//      H200, measured by events with cold caches, 4194304 inputs with 256 weights take 30 µs where the step before
-//      takes 57 (with room for 20 warps on a multiprocessor, not the 24 here), and 65536 take 9 where it takes 10. As
-//      it stands an H100 takes 30 µs on the device and 36 for the whole call. Small inputs gain nothing: 16384 with 32
-//      weights take 12.5 where the baseline takes 10.8. What binds it now: 11 of the 30 on the H200 are products, the
-//      rest are a block's loads and stores, which wait for one another.
+//      power of two that suits the largest of its block, and taken apart into a half that is rounded and one of what
+//      is left: 22 bits, or 24 where their signs help. Three of the four products of two such sums count; the small
+//      ones have sums of their own, since tensor cores cut off what they add. Numbers below 2^-17 of the largest in
+//      their block keep fewer bits, and an output with no others may lose all of them: that is this step's price. The
+//      task asks for the bits of numbers beside which others are up to 2^8 times larger. A lane's part of a fragment
+//      of W is two neighbouring weights, and fragments along a diagonal are the same: a table of such pairs, one for
+//      each weight, is all that shared memory holds of W. 16 bytes are left out after every 128 of the inputs, so that
+//      ldmatrix meets no bank twice. Longer kernels are taken in pieces of 256 weights; up to three weights are
+//      multiplied in fp32, since all inputs of an output may be small then. On an H200, measured by events with cold
+//      caches, 4194304 inputs with 256 weights take 30 µs where the step before takes 57 (with room for 20 warps on a
+//      multiprocessor, not the 24 here), and 65536 take 9 where it takes 10. As it stands an H100 takes 30 µs on the
+//      device and 36 for the whole call. Small inputs gain nothing: 16384 with 32 weights take 12.5 where the baseline
+//      takes 10.8. What binds it now: 11 of the 30 on the H200 are products, the rest are a block's loads and stores,
+//      which wait for one another.
 // flags: -O3
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -218,12 +220,18 @@ __global__ void __launch_bounds__(32 * warps, warps > 1 ? kWarpsAtOnce / warps :
         }
 }
 
-// A single weight: each product is a result, and is exact however small it is.
-__global__ void conv_1d_one_weight_kernel_optimized(const float* input, const float* kernel, float* output,
-                                                    int size) {
+constexpr int kFewWeights = 3;
+
+// Few weights: all inputs of a result may be small beside others of the block, and keep their bits here.
+__global__ void conv_1d_few_weights_kernel_optimized(const float* input, const float* kernel, float* output,
+                                                     int output_size, int kernel_size) {
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (i < size)
-        output[i] = input[i] * kernel[0];
+    if (i >= output_size)
+        return;
+    float sum = 0.0f;
+    for (int k = 0; k < kernel_size; ++k)
+        sum += input[i + k] * kernel[k];
+    output[i] = sum;
 }
 
 template <int warps>
@@ -234,9 +242,10 @@ static void launch(const float* input, const float* kernel, float* output, int i
 
 extern "C" void conv_1d_optimized(const float* input, const float* kernel, float* output, int input_size,
                                   int kernel_size) {
-    if (kernel_size == 1)
-        conv_1d_one_weight_kernel_optimized<<<(input_size - 1) / 256 + 1, 256>>>(input, kernel, output,
-                                                                                 input_size);
+    int output_size = input_size - kernel_size + 1;
+    if (kernel_size <= kFewWeights)
+        conv_1d_few_weights_kernel_optimized<<<(output_size - 1) / 256 + 1, 256>>>(input, kernel, output,
+                                                                                   output_size, kernel_size);
     else if (input_size - kernel_size >= kManyOutputs)
         launch<4>(input, kernel, output, input_size, kernel_size);
     else

@@ -3,25 +3,26 @@
 //      fast. A number is brought to below 2^15 by the power of two that suits the largest of its tile, and taken apart
 //      into a half that is rounded and one of what is left: 22 bits, or 24 where their signs help. Three of the four
 //      products of two such sums count. The small ones are added up first, since tensor cores cut off what they add to
-//      a large sum. Numbers below 2^-17 of the largest in their tile keep fewer bits, and an output with
-//      no others may lose all of them: that is this step's price. 64 rows of a product are 32
-//      neighbouring outputs in each of two rows, its columns are n such pairs of rows one below the other, and for each
-//      row of weights the sums go over 64 neighbouring inputs, of which an output needs 32. Inputs that are 32 apart
-//      are never needed by the same output, and one of them always is: half of the weights' matrix is zero, one of each
-//      two, and Hopper's tensor cores leave that out (wgmma.sp). The matrix without its zeros is a row of weights,
-//      turned by one for each output. So a lane's part of it is four pairs of weights from a table, and where they
-//      belong is the same for all rows: one word a lane. Inputs lie in shared memory in columns of 16 bytes, in which
-//      every row may be the first of a factor; those 32 columns apart lie side by side. Two warpgroups load tiles and
-//      take them apart, two multiply: 256 x 32 outputs at a time, or 64 x 32 where these are few. Other GPUs and
-//      kernels of more than 32 rows or columns take the step before. So do kernels of fewer than 8 columns, or more
-//      than twice as many rows as columns: tensor cores cut off a sum several times for each row, and with few products to a row that
-//      was up to 1.3 times what the task allows (32 x 3 on the CPU device; 0.3 to 0.4 at the timed sizes); a single
-//      product of a small number lost bits to larger ones beside it. On an H200 with cold caches 4096 x 4096 with 32 x
-//      32 weights takes 199 µs between events where the step before has 833 of device time, with 8 x 8 89 where it has
-//      131, and 256 x 256 with 32 x 32 13 where it has 23. An H100 takes 205 µs on the device for the largest, 212 for
-//      the whole call. 256 x 256 with 8 x 8 are at the launch: 14.7 µs, where the baseline takes 13.9. What binds it
-//      now: shared memory, from which a sparse product reads 128 bytes a clock, all that there is; its pipe is busy for
-//      84 of 100 clocks. PyTorch's FFT needs 107 µs for the largest: three products in place of one are too many there.
+//      a large sum. Numbers below 2^-17 of the largest in their tile keep fewer bits, and an output with no others may
+//      lose all of them: that is this step's price. The task asks for the bits of numbers beside which others are up
+//      to 2^8 times larger. 64 rows of a product are 32 neighbouring outputs in each of two rows, its columns are n
+//      such pairs of rows one below the other, and for each row of weights the sums go over 64 neighbouring inputs, of
+//      which an output needs 32. Inputs that are 32 apart are never needed by the same output, and one of them always
+//      is: half of the weights' matrix is zero, one of each two, and Hopper's tensor cores leave that out (wgmma.sp).
+//      The matrix without its zeros is a row of weights, turned by one for each output. So a lane's part of it is four
+//      pairs of weights from a table, and where they belong is the same for all rows: one word a lane. Inputs lie in
+//      shared memory in columns of 16 bytes, in which every row may be the first of a factor; those 32 columns apart
+//      lie side by side. Two warpgroups load tiles and take them apart, two multiply: 256 x 32 outputs at a time, or
+//      64 x 32 where these are few. Other GPUs and kernels of more than 32 rows or columns take the step before. So do
+//      kernels of fewer than 8 columns, or more than twice as many rows as columns: tensor cores cut off a sum several
+//      times for each row, and with few products to a row that was up to 1.3 times what the task allows (32 x 3 on the
+//      CPU device; 0.3 to 0.4 at the timed sizes); a single product of a small number lost bits to larger ones beside
+//      it. On an H200 with cold caches 4096 x 4096 with 32 x 32 weights takes 199 µs between events where the step
+//      before has 833 of device time, with 8 x 8 89 where it has 131, and 256 x 256 with 32 x 32 13 where it has 23.
+//      An H100 takes 205 µs on the device for the largest, 212 for the whole call. 256 x 256 with 8 x 8 are at the
+//      launch: 14.7 µs, where the baseline takes 13.9. What binds it now: shared memory, from which a sparse product
+//      reads 128 bytes a clock, all that there is; its pipe is busy for 84 of 100 clocks. PyTorch's FFT needs 107 µs
+//      for the largest: three products in place of one are too many there.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

@@ -1,25 +1,21 @@
-// idea: Tensor cores on numbers in two halves, taken apart in registers behind a ring of copies
-// why: Half of the fp32 units' time goes to the loads of their factors, and Hopper's tensor cores multiply fp16
-//      fifteen times as fast. A number, times the power of 2 that brings the largest of its row to 2^14, is the sum
-//      of two of fp16 but for 2^-24 of it: the number rounded, and what that leaves. Three of the four products of
-//      two such sums count. Four warps multiply 64 x 128 elements by one instruction (wgmma), whose left factor may
-//      lie in registers. Rows of A that have their a in common are neighbours for each x, so one thread has them
-//      copied in bulk into a ring of slices of 64 products. A thread takes four neighbours of a row from there, and
-//      takes them apart in registers while the products of the slice before are made; B's halves lie in shared
-//      memory, made once by each block. The order of products in a sum is free: a thread's neighbours are put where
-//      the instruction wants pairs, and B's elements are put in the same order. Tensor cores cut off what they add,
-//      so a slice's sums are added in fp32, the small products first, and that is where a row's power of 2 goes out
-//      again: each slice has its own. The heaviest case takes 40 to 41 µs between events on an H100, six products of
-//      bf16 in three parts 56.4, and a kernel that reads A and writes C 31.9. On an H200's own clock it takes 36.1,
-//      the three parts 54.1. What binds it now: without the stores of C it takes 33.5, with one product of the three
-//      37.4, so that they do not overlap as they should; the first tile waits for B. Errors are half of what the
-//      three parts had. What is given up: numbers below 2^-16 of the largest of 64 of a row of A, or of a column of
-//      B, keep 2^-40 of that, not 2^-24 of their own, an infinite number makes NaN where fp32 may have infinity, and
-//      rows of A beyond 2^117 may sum up to infinity before B's columns, if they are small, bring them back. Other
-//      GPUs, few rows, sums of more than 256 products, and tensors that do not have four neighbours side by side,
-//      get the step before.
+// idea: Tensor cores on numbers in three parts, taken apart in registers behind a ring of copies
+// why: Half of the fp32 units' time goes to the loads of their factors, and Hopper's tensor cores multiply bf16 fifteen
+//      times as fast. A number of fp32 is exactly the sum of three of bf16: the number rounded, what that leaves
+//      rounded, and the rest. Of the nine products of two such sums six count; the others are below 2^-25 of the first.
+//      Four warps multiply 64 x 128 elements by one instruction (wgmma), whose left factor may lie in registers. Rows
+//      of A that have their a in common are neighbours for each x, so one thread has them copied in bulk into a ring of
+//      slices of 32 products. A thread takes four neighbours of a row from there, and takes them apart in registers
+//      while the products of the slice before are made; B's parts lie in shared memory, made once by each block. The
+//      order of products in a sum is free: a thread's neighbours are put where the instruction wants pairs, and B's
+//      elements are put in the same order. Tensor cores cut off what they add, so a slice's sums are added in fp32, the
+//      small products first. bf16 has the exponents of fp32: numbers of any size may meet. (Two halves of fp16 need
+//      three products and not six, but a scale for each row of A and column of B. With one number of 2^24 in a row and
+//      one in a column, they lost what meets both, so the task's checks refuse them now.) Parts below 1e-38 are lost,
+//      so that numbers below 1e-33 keep fewer than 24 bits, and an infinite number makes NaN where fp32 may have
+//      infinity. Other GPUs, few rows, sums of more than 256 products, and tensors that do not have four neighbours
+//      side by side, get the step before.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
-#include <cuda_fp16.h>
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 constexpr int kEnoughBlocks = 120; // for about every multiprocessor of a large GPU to have one
@@ -222,22 +218,20 @@ static void launch(const float* A, const float* B, float* C, int a_dim, int b_di
 #define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
 #endif
 
-constexpr int kConsumers = 2; // warpgroups of a block that multiply
-constexpr int kRowsOf = 64;   // of A, that a warpgroup takes at a time
-constexpr int kDepth = 16;    // products of an instruction
-constexpr int kParts = 2;
-[[maybe_unused]] constexpr int kTop = 14; // the largest of a row is between 2^14 and 2^15
-constexpr int kRoom = 227 * 1024;         // shared memory of a block
-constexpr int kFewest = 16;               // rows that have their a in common
+constexpr int kConsumers = 2;     // warpgroups of a block that multiply
+constexpr int kRowsOf = 64;       // of A, that a warpgroup takes at a time
+constexpr int kDepth = 16;        // products of an instruction
+constexpr int kParts = 3;         // of a number, each of bf16
+constexpr int kRoom = 227 * 1024; // shared memory of a block
+constexpr int kFewest = 16;       // rows that have their a in common
 
-// Shared memory: B's parts in order, a ring of slices of A, B's factors, and barriers.
+// Shared memory: B's parts in order, a ring of slices of A, and barriers.
 template <int cols, int slices, int steps> struct Ring {
     static constexpr int kCols = cols, kSlices = slices, kSteps = steps; // steps of a slice
     static constexpr int kPart = cols * slices * steps * kDepth * 2, kBytesB = kParts * kPart;
     static constexpr int kStageBytes = kRowsOf * steps * kDepth * 4;
-    static constexpr int kFit = (kRoom - kBytesB - cols * 4) / (kStageBytes + 16),
-                         kStages = kFit < 12 ? kFit : 12;
-    static constexpr int kMemory = kBytesB + kStages * (kStageBytes + 16) + cols * 4;
+    static constexpr int kFit = (kRoom - kBytesB) / (kStageBytes + 16), kStages = kFit < 12 ? kFit : 12;
+    static constexpr int kMemory = kBytesB + kStages * (kStageBytes + 16);
 };
 
 #if HAS_WARPGROUPS
@@ -253,7 +247,7 @@ static __device__ void multiply(float (&d)[32], unsigned int a0, unsigned int a1
                                 unsigned int a3, unsigned long long b, int keep) {
     asm volatile("{.reg .pred kept;\n"
                  "setp.ne.b32 kept, %37, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
                  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
                  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
                  "{%32, %33, %34, %35}, %36, kept, 1, 1, 0;}"
@@ -270,7 +264,7 @@ static __device__ void multiply(float (&d)[64], unsigned int a0, unsigned int a1
                                 unsigned int a3, unsigned long long b, int keep) {
     asm volatile("{.reg .pred kept;\n"
                  "setp.ne.b32 kept, %69, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
                  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
                  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
                  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
@@ -350,39 +344,15 @@ static __device__ void store_sums(const float (&d)[count], float* C, int rows, i
     }
 }
 
-// Of a row's largest number; so that 2^(kTop - exponent) is a number too.
-static __device__ int exponent_of(float largest) {
-    return max((int)(__float_as_uint(largest) >> 23 & 255) - 127, kTop - 126);
-}
-
-static __device__ float power_of_2(int exponent) {
-    return __uint_as_float((unsigned int)(exponent + 127) << 23);
-}
-
-static __device__ float largest_of(float4 v) {
-    return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
-}
-
-// Over four neighbouring lanes.
-static __device__ float largest_of_four(float value) {
-    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
-}
-
-// Two numbers in halves: rounded, and what that leaves.
-static __device__ void take_apart(float low, float high, unsigned int* upper, unsigned int* lower) {
-    __half2 rounded = __floats2half2_rn(low, high);
-    float2 back = __half22float2(rounded);
-    __half2 left = __floats2half2_rn(low - back.x, high - back.y);
-    *upper = *(const unsigned int*)&rounded;
-    *lower = *(const unsigned int*)&left;
-}
-
-// Four numbers times a power of two, in halves: words of [upper, lower] of the first two and of the others.
-static __device__ void take_apart(float4 v, float scale, unsigned int (&first)[kParts],
-                                  unsigned int (&second)[kParts]) {
-    take_apart(v.x * scale, v.y * scale, &first[0], &first[1]);
-    take_apart(v.z * scale, v.w * scale, &second[0], &second[1]);
+// Two numbers in parts: rounded, what that leaves rounded, and the rest.
+static __device__ void take_apart(float low, float high, unsigned int (&parts)[kParts]) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+        __nv_bfloat162 rounded = __floats2bfloat162_rn(low, high);
+        parts[part] = *(const unsigned int*)&rounded;
+        low -= __uint_as_float(parts[part] << 16);
+        high -= __uint_as_float(parts[part] & 0xffff0000u);
+    }
 }
 #endif
 
@@ -392,16 +362,15 @@ static __device__ void take_apart(float4 v, float scale, unsigned int (&first)[k
 // first half of that instruction's products, and 2 and 3 in the other. B's are put in the same order.
 template <class Ring>
 __global__ void __launch_bounds__(THREADS, 1)
-    high_order_contraction_halves_kernel_optimized(const float* A, const float* B, float* C, int rows,
-                                                   int b_dim, int c_dim, int x_dim, int y_dim, int x_step) {
+    high_order_contraction_parts_kernel_optimized(const float* A, const float* B, float* C, int rows,
+                                                  int b_dim, int c_dim, int x_dim, int y_dim, int x_step) {
 #if HAS_WARPGROUPS
     constexpr int kCols = Ring::kCols, kSlices = Ring::kSlices, kSteps = Ring::kSteps,
                   kStages = Ring::kStages;
     extern __shared__ __align__(128) unsigned char memory[];
     unsigned char* ring = memory + Ring::kBytesB;
-    float* factors = (float*)(ring + kStages * Ring::kStageBytes);
     unsigned int base = (unsigned int)__cvta_generic_to_shared(memory), stages = base + Ring::kBytesB,
-                 full = stages + kStages * Ring::kStageBytes + kCols * 4, empty = full + 8 * kStages;
+                 full = stages + kStages * Ring::kStageBytes, empty = full + 8 * kStages;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int first_col = blockIdx.y * kCols, run = kRowsOf * y_dim, tiles = (rows - 1) / kRowsOf + 1;
     if (threadIdx.x == 0) {
@@ -459,7 +428,6 @@ __global__ void __launch_bounds__(THREADS, 1)
     constexpr int kQuads = kConsumers * 32;
     for (int col = (threadIdx.x - 128) / 4; col < kCols; col += kQuads) {
         float4 v[kSlices * kSteps];
-        float largest = 0.0f;
 #pragma unroll
         for (int i = 0; i < kSlices * kSteps; ++i) {
             int k = i % kSteps * kDepth + lane % 4 * 4, x = i / kSteps * x_step + k / y_dim;
@@ -468,16 +436,10 @@ __global__ void __launch_bounds__(THREADS, 1)
                          : make_float4(0, 0, 0, 0);
         }
 #pragma unroll
-        for (int i = 0; i < kSlices * kSteps; ++i)
-            largest = fmaxf(largest, largest_of(v[i]));
-        int exponent = exponent_of(largest_of_four(largest));
-        float scale = power_of_2(kTop - exponent);
-        if (lane % 4 == 0)
-            factors[col] = power_of_2(exponent);
-#pragma unroll
         for (int i = 0; i < kSlices * kSteps; ++i) {
             unsigned int first[kParts], second[kParts];
-            take_apart(v[i], scale, first, second);
+            take_apart(v[i].x, v[i].y, first);
+            take_apart(v[i].z, v[i].w, second);
 #pragma unroll
             for (int part = 0; part < kParts; ++part) {
                 unsigned int* to =
@@ -499,16 +461,15 @@ __global__ void __launch_bounds__(THREADS, 1)
         int left = rows - tile * kRowsOf;
         float sums[kCols / 2], now[kCols / 2];
         unsigned int a[2][kSteps][4][kParts]; // of two slices; in the instruction's order
-        float factor[2][2];
 #pragma unroll
         for (int i = 0; i < kCols / 2; ++i)
             sums[i] = 0.0f;
-        auto add = [&](int slice) {
+        auto add = [&] {
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
             hold(now);
 #pragma unroll
             for (int i = 0; i < kCols / 2; ++i)
-                sums[i] = fmaf(now[i], factor[slice % 2][i / 2 % 2], sums[i]);
+                sums[i] += now[i];
         };
 #pragma unroll
         for (int slice = 0; slice < kSlices; ++slice) {
@@ -529,46 +490,34 @@ __global__ void __launch_bounds__(THREADS, 1)
             if (lane == 0)
                 arrive(empty + 8 * stage);
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float largest = 0.0f;
+            for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
-                for (int s = 0; s < kSteps; ++s)
-                    largest = fmaxf(largest, largest_of(v[s][half]));
-                int exponent = exponent_of(largest_of_four(largest));
-                float scale = power_of_2(kTop - exponent);
-                // Both scales are taken back here; it may be less than the least normal number.
-                factor[slice % 2][half] = power_of_2(exponent - kTop) * power_of_2(-kTop);
-#pragma unroll
-                for (int s = 0; s < kSteps; ++s)
-                    take_apart(v[s][half], scale, a[slice % 2][s][half], a[slice % 2][s][2 + half]);
+                for (int half = 0; half < 2; ++half) {
+                    take_apart(v[s][half].x, v[s][half].y, a[slice % 2][s][half]);
+                    take_apart(v[s][half].z, v[s][half].w, a[slice % 2][s][2 + half]);
+                }
             }
             if (slice > 0)
-                add(slice - 1);
+                add();
             hold(now);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-            // The small ones first, which are 2^-11 of the others, so that little of them is cut off.
+            // The small ones first, so that little of them is cut off: 1 1, 0 2, 2 0, 0 1, 1 0, 0 0.
 #pragma unroll
-            for (int which = 2; which >= 0; --which) {
-                int of_a = which == 1, of_b = which == 2;
+            for (int which = 0; which < 6; ++which) {
+                int of_a = which == 2 ? 2 : which == 0 || which == 4,
+                    of_b = which == 1 ? 2 : which == 0 || which == 3;
 #pragma unroll
                 for (int s = 0; s < kSteps; ++s)
                     multiply(now, a[slice % 2][s][0][of_a], a[slice % 2][s][1][of_a],
                              a[slice % 2][s][2][of_a], a[slice % 2][s][3][of_a],
                              b + ((of_b * Ring::kPart + (slice * kSteps + s) * kCols * 32) >> 4),
-                             which < 2 || s > 0);
+                             which > 0 || s > 0);
             }
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             hold(now);
         }
         taken += both * kSlices;
-        add(kSlices - 1);
-#pragma unroll
-        for (int i = 0; i < kCols / 8; ++i) {
-            float2 of = *(const float2*)(factors + i * 8 + lane % 4 * 2);
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                sums[i * 4 + e] *= e % 2 ? of.y : of.x;
-        }
+        add();
         int first = warp % 4 * 16;
         store_sums(sums, C + ((size_t)tile * kRowsOf + first) * c_dim, left - first, first_col, c_dim);
     }
@@ -579,7 +528,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 template <class Ring>
 static bool launch_hopper(const float* A, const float* B, float* C, int rows, int b_dim, int c_dim, int x_dim,
                           int y_dim, int x_step, int blocks) {
-    auto kernel = high_order_contraction_halves_kernel_optimized<Ring>;
+    auto kernel = high_order_contraction_parts_kernel_optimized<Ring>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring::kMemory);
     dim3 grid(min((rows - 1) / kRowsOf + 1, blocks), (c_dim - 1) / Ring::kCols + 1);
     kernel<<<grid, 128 * (kConsumers + 1), Ring::kMemory>>>(A, B, C, rows, b_dim, c_dim, x_dim, y_dim,
@@ -593,19 +542,19 @@ static bool contract_on_hopper(const float* A, const float* B, float* C, long lo
     int device = 0, major = 0, blocks = 0;
     long long products = (long long)x_dim * y_dim;
     // Copies are of whole 16 bytes, and of not too few of them.
-    if (y_dim % 4 || c_dim % 4 || y_dim > 64 || b_dim < kFewest ||
+    if (y_dim % 4 || c_dim % 4 || y_dim > 32 || b_dim < kFewest ||
         (((size_t)A | (size_t)B | (size_t)C) & 15) || products > 256 || rows >= 1 << 30)
         return false;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
-    // A slice has room for 64 products. Each block takes all of B apart, which few tiles do not pay for.
-    int x_step = products <= kDepth ? x_dim : min(x_dim, 64 / y_dim), slices = (x_dim - 1) / x_step + 1;
-    if (major != 9 || slices > 4 || (rows - 1) / kRowsOf + 1 < blocks)
+    // A slice has room for 32 products. Each block takes all of B apart, which few tiles do not pay for.
+    int x_step = products <= kDepth ? x_dim : min(x_dim, 32 / y_dim), slices = (x_dim - 1) / x_step + 1;
+    if (major != 9 || slices > 8 || (rows - 1) / kRowsOf + 1 < blocks)
         return false;
-    auto launched = slices > 2 ? c_dim > 64 ? launch_hopper<Ring<128, 4, 4>> : launch_hopper<Ring<64, 4, 4>>
+    auto launched = slices > 4 ? c_dim > 64 ? launch_hopper<Ring<128, 8, 2>> : launch_hopper<Ring<64, 8, 2>>
                     : products > kDepth
-                        ? c_dim > 64 ? launch_hopper<Ring<128, 2, 4>> : launch_hopper<Ring<64, 2, 4>>
+                        ? c_dim > 64 ? launch_hopper<Ring<128, 4, 2>> : launch_hopper<Ring<64, 4, 2>>
                     : c_dim > 64 ? launch_hopper<Ring<128, 1, 1>>
                                  : launch_hopper<Ring<64, 1, 1>>;
     return launched(A, B, C, (int)rows, b_dim, c_dim, x_dim, y_dim, x_step, blocks);
