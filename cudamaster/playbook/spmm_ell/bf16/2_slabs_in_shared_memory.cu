@@ -2,26 +2,35 @@
 // why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and X is larger than L2.
 //      So A's columns are cut into chunks, and a block multiplies the entries of one chunk by one slab of
 //      X, up to 3455 rows by 32 columns, half a line of 64 bytes in each row: each element of X is loaded
-//      from memory once. Shared memory delivers 128 bytes a cycle. A block that has the first chunk of a
-//      slab stores sums in fp32; those that have others wait for it, and add theirs by reductions of 16
-//      bytes. They are rounded at the end, those of one chunk alone at once. A lane has a row of A to
-//      itself and sums all 32 columns, so an entry is loaded once and not by each lane that shares a row.
-//      It goes through the four parts of 16 bytes of a row in an order of its own, and where an even lane
-//      has an entry of an even row of the slab, an odd lane has one of an odd row, as long as its row of A
-//      has both: so the eight lanes that shared memory serves at a time meet in no bank. Rows twice as
-//      long, in half as many columns, halve the chunks, so the additions to sums, and the bytes that SMs
-//      load. In each chunk the rows are sorted by length, 2048 at a time, since the 32 rows of a warp
-//      should end together. Entries shrink to 4 bytes: the row of the slab and the bf16 value. Before the
-//      additions the lanes of a warp exchange sums, so that eight lanes add to a whole line. A warp takes a
-//      row of more than 128 entries in a chunk, four lanes an entry, and a block one of more than 1024.
-//      Sorting is one cooperative launch of three phases: a warp counts the entries of a row by chunks,
-//      takes a rank among rows of that length for it, and brings its entries to their places; the block
-//      helps with rows of more than 512 slots. The call does not say how many columns there are: chunks are
-//      always as high as a slab, and units come in an order in which it does not matter that the last is
-//      smaller. Where there are many, blocks begin one after the other, so that some load slabs while
-//      others multiply. Step 1's kernel takes fewer than 20000 slots, K that is no multiple of 8, and GPUs
-//      with less shared memory than an H100; matrices with more than 110560 columns, or for which 64 MB of
-//      places are too few, are gathered as in step 1. TODO
+//      from memory once. Shared memory delivers 128 bytes a cycle. What a chunk gives to Y is added by
+//      reductions of 16 bytes to sums in fp32; one chunk alone is stored. Sums are rounded at the end. A
+//      lane has a row of A to itself and sums all 32 columns, so an entry is loaded once and not by each
+//      lane that shares a row. It goes through the four parts of 16 bytes of a row in an order of its own,
+//      and where an even lane has an entry of an even row of the slab, an odd lane has one of an odd row,
+//      as long as its row of A has both: so the eight lanes that shared memory serves at a time meet in no
+//      bank. Rows twice as long, in half as many columns, halve the chunks, so the additions to sums, and
+//      the bytes that SMs load. In each chunk the rows are sorted by length, 2048 at a time, since the 32
+//      rows of a warp should end together. Entries shrink to 4 bytes: the row of the slab and the bf16
+//      value. Before the additions the lanes of a warp exchange sums, so that eight lanes add to a whole
+//      line. A warp takes a row of more than 128 entries in a chunk, four lanes an entry, and a block one
+//      of more than 1024. Sorting is one cooperative launch of three phases: a warp counts the entries of a
+//      row by chunks, takes a rank among rows of that length for it, and brings its entries to their
+//      places; the block helps with rows of more than 512 slots. Sums are cleared on the way. The call does
+//      not say how many columns there are: chunks are always as high as a slab, and units come in an order
+//      in which it does not matter that the last is smaller. Where there are many, blocks begin one after
+//      the other, so that some load slabs while others multiply. Step 1's kernel takes fewer than 250
+//      million slots times K, K that is no multiple of 8, and GPUs with less shared memory than an H100;
+//      matrices with more than 110560 columns, or for which 64 MB of places are too few, are gathered as in
+//      step 1. By benchmarks/spmm_times.cu, in one run on an H200, it takes 54, 108, 158, 253 and 425 µs at
+//      2048 to 32768 columns and K = 4096, where an earlier form, with slabs of 1792 rows by 64 columns and
+//      sorted by four launches, takes 73, by step 1's kernel, 119, 171, 267 and 444; 1024 columns take 43
+//      in this way and 44 in that of step 1. With half of the entries in 40 rows, at 4096 columns, it takes
+//      141 where that form takes 161, and with half of them in three rows, at 8192, 247 where it takes 435.
+//      What binds it: of 425 µs the sorting takes 32, of which 9 clear sums; without loads of slabs it
+//      takes 404, without additions to sums 408. Tried, and no faster for all sizes: the first chunk stores
+//      sums, and blocks with others wait for that, which saves 5 µs at 4096 columns and costs 7 at 32768;
+//      all sorted and multiplied by one launch in which a block keeps its columns of Y, 519 µs at 32768;
+//      640 or 768 threads, which spill; batches of one and three pairs of entries.
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
@@ -56,9 +65,9 @@ constexpr int kWide = 4 * kAhead * 32;    // slots of a row that a warp looks at
 constexpr int kNowhere = -0x7fffffff - 1; // no place
 constexpr int kRankBits = 11;             // of a row's rank among those of its length in a panel
 constexpr int kStagger = 16; // microseconds, about, between the begin of the first block and that of the last
-constexpr unsigned kNap = 100;      // nanoseconds between two looks for what another block has to store
-constexpr int kManyRounds = 4;      // units of a block from which this is worthwhile
-constexpr int kManySlots = 20000;   // from which sorting the entries by chunks is worthwhile
+constexpr int kManyRounds = 4; // units of a block from which this is worthwhile
+constexpr int kManyTerms =
+    250000000;                      // slots times columns of X, from which sorting the entries is worthwhile
 constexpr int kManyColumns = 512;   // of X
 constexpr size_t kArena = 16 << 20; // ints
 static_assert(kPanel == 1 << kRankBits && kMaxChunks == 32);
@@ -84,10 +93,9 @@ struct Sorted {
     int4* runs;   // rows that a block shares, those and rows of one warp, all rows
     int*
         keys; // entries by halves, that of the first with the rank among rows as long; later, for long rows, the first pair
-    int* stored; // of slabs: parts whose blocks have stored the sums of the first chunk
     int* rest;
     size_t room; // ints from `rest` on
-    int slabs, panels;
+    int panels;
     // From here on by the device, which knows how many chunks there are.
     int most_pairs;        // of a row of a group
     int2* order;           // of runs: row and entries, longest first
@@ -384,7 +392,7 @@ struct __align__(8) Share {
 // Sorts entries by chunks, and the rows of each panel and chunk by length.
 __global__ void __launch_bounds__(kSorters, 1)
     sort_kernel_optimized(int rows, int max_nnz_per_row, const Element* __restrict__ values,
-                          const int* __restrict__ col_ids, Sorted sorted) {
+                          const int* __restrict__ col_ids, float* sums, size_t many_sums, Sorted sorted) {
     __shared__ Share share;
     __shared__ int starts[kMaxChunks][kBins];
     __shared__ int highest, longest;
@@ -401,8 +409,6 @@ __global__ void __launch_bounds__(kSorters, 1)
     for (int i = blockIdx.x * kSorters + threadIdx.x; i < kMaxChunks * panels * kBins;
          i += gridDim.x * kSorters)
         sorted.lengths[i] = 0;
-    for (int i = blockIdx.x * kSorters + threadIdx.x; i < sorted.slabs; i += gridDim.x * kSorters)
-        sorted.stored[i] = 0;
     if (blockIdx.x == 0 && threadIdx.x == 0)
         *totals = Totals();
     __syncthreads();
@@ -448,8 +454,8 @@ __global__ void __launch_bounds__(kSorters, 1)
     }
     if (!fits)
         return;
-    // Groups of the first chunk store sums, those of rows without entries too.
-    auto counts = [](int c, int count) { return c == 0 || count > 0; };
+    // Where there is but one chunk, its groups write Y, rows without entries too.
+    auto counts = [&](int count) { return chunks == 1 || count > 0; };
     for (int row = first + warp; row < last; row += kWarps)
         for (int c = lane; c < chunks; c += 32) {
             int2* key = (int2*)(sorted.keys + row * (size_t)kMaxHalves) + c;
@@ -457,9 +463,14 @@ __global__ void __launch_bounds__(kSorters, 1)
             size_t run = c * (size_t)panels + row / kPanel;
             if (max(even, odd) >= 1 << (31 - kRankBits))
                 totals->huge = 1;
-            else if (counts(c, count))
+            else if (counts(count))
                 key->x = even << kRankBits | atomicAdd(sorted.lengths + run * kBins + bin_of(count), 1);
         }
+    // Sums that many chunks add to.
+    if (chunks > 1)
+        for (size_t i = blockIdx.x * (size_t)kSorters + threadIdx.x; i < many_sums / 4;
+             i += gridDim.x * (size_t)kSorters)
+            ((float4*)sums)[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     grid.sync();
     if (__ldcg(&totals->huge))
         return;
@@ -497,7 +508,7 @@ __global__ void __launch_bounds__(kSorters, 1)
                     int2* at = (int2*)(sorted.keys + row * (size_t)kMaxHalves) + c;
                     int even = at->x >> kRankBits, rank = at->x % kPanel, odd = at->y;
                     int count = even + odd, bin = bin_of(count), run = c * panels + panel, pair;
-                    if (!counts(c, count))
+                    if (!counts(count))
                         continue;
                     int position = starts[c][bin] + rank, pairs = pairs_of(count);
                     if (bin < kBins - 2) {
@@ -543,7 +554,7 @@ __global__ void __launch_bounds__(kLarge, 1)
     __shared__ int next_unit, next_run;
     int lane = threadIdx.x % 32, place = lane % kChunk;
     unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows), its_slab = slab + lane % 8 / 2 * 16;
-    int slabs = sorted.slabs, panels = sorted.panels;
+    int slabs = (K - 1) / kWidth + 1, panels = sorted.panels;
     begin_next();
     wait_for_last();
     Totals totals = *sorted.totals;
@@ -554,6 +565,13 @@ __global__ void __launch_bounds__(kLarge, 1)
     }
     // Where there are few units, blocks share their groups.
     int parts = max(1, (int)gridDim.x / min(chunks * slabs, (int)gridDim.x)), units = chunks * slabs * parts;
+    // Sums of four columns: those of one chunk alone are rounded at once.
+    auto give = [&](const Sums& sum, int four, size_t at) {
+        if (chunks == 1)
+            *(uint2*)(Y + at) = rounded(sum.four(four));
+        else
+            sum.add_four(four, sums + at);
+    };
 #ifdef __CUDA_ARCH__
     // Blocks begin one after the other: all at a time they would wait for memory together, and leave it idle together.
     if (units >= kManyRounds * (int)gridDim.x)
@@ -570,26 +588,12 @@ __global__ void __launch_bounds__(kLarge, 1)
         int part = next_unit % parts, unit = next_unit / parts;
         if (next_unit >= units)
             break;
-        // The first chunk comes first, as it stores what the others add to. Then blocks that work at a time share rows of Y. The
-        // last chunk, which may have fewer columns, comes last.
-        int chunk = 0, index = unit;
-        if (index >= slabs) {
-            chunk = chunks - 1;
-            index = unit - slabs * (chunks - 1);
-            if (index < 0) {
-                chunk = 1 + (unit - slabs) % (chunks - 2);
-                index = (unit - slabs) / (chunks - 2);
-            }
+        // Blocks that work at a time share rows of Y. The last chunk, which may have fewer columns, comes last.
+        int chunk = chunks - 1, index = unit - slabs * (chunks - 1);
+        if (index < 0) {
+            chunk = unit % (chunks - 1);
+            index = unit / (chunks - 1);
         }
-        // Sums of four columns: those of one chunk alone are rounded at once.
-        auto give = [&](const Sums& sum, int four, size_t at) {
-            if (chunks == 1)
-                *(uint2*)(Y + at) = rounded(sum.four(four));
-            else if (chunk == 0)
-                *(float4*)(sums + at) = sum.four(four);
-            else
-                sum.add_four(four, sums + at);
-        };
         long long first_column = (long long)index * kWidth;
         int last_row = min(kHeight, totals.columns - chunk * kHeight);
         const Element* corner = X + (size_t)chunk * kHeight * K + first_column;
@@ -638,11 +642,6 @@ __global__ void __launch_bounds__(kLarge, 1)
         Batch now;
         if (next < panels * kGroups)
             now.load(sorted, next_first, 0, pairs_of(next_row.y));
-        if (chunk > 0 && threadIdx.x == 0) {
-            while (atomicAdd(sorted.stored + index, 0) < parts)
-                __nanosleep(kNap);
-            __threadfence();
-        }
         __pipeline_wait_prior(0);
         __syncthreads();
 
@@ -717,12 +716,6 @@ __global__ void __launch_bounds__(kLarge, 1)
                     give(sum[j / 2], j % 2 * 4, (size_t)target * K + turned + (lane + j) % 2 * 4);
             }
         }
-        if (chunk == 0 && chunks > 1) {
-            __threadfence();
-            __syncthreads();
-            if (threadIdx.x == 0)
-                atomicAdd(sorted.stored + index, 1);
-        }
     }
 }
 
@@ -777,20 +770,18 @@ static bool by_slabs(int rows, int max_nnz_per_row, int K, const Element* values
         return at;
     };
     Sorted sorted = {};
-    sorted.slabs = (K - 1) / kWidth + 1;
     sorted.panels = (rows - 1) / kPanel + 1;
     sorted.totals = (Totals*)take(sizeof(Totals) / sizeof(int));
     sorted.seen = (int2*)take(2 * (size_t)processors);
     sorted.lengths = take((size_t)kMaxChunks * sorted.panels * kBins);
     sorted.runs = (int4*)take(4 * (size_t)kMaxChunks * sorted.panels);
-    sorted.stored = take(sorted.slabs);
     sorted.keys = take((size_t)rows * kMaxHalves);
     float* sums = (float*)take(many_sums);
     if (used >= kArena)
         return false;
     sorted.rest = ints + used;
     sorted.room = kArena - used;
-    void* arguments[] = {&rows, &max_nnz_per_row, &values, &col_ids, &sorted};
+    void* arguments[] = {&rows, &max_nnz_per_row, &values, &col_ids, &sums, &many_sums, &sorted};
     if (cudaLaunchCooperativeKernel(sort_kernel_optimized, dim3(processors), dim3(kSorters), arguments, 0,
                                     0) != cudaSuccess) {
         cudaGetLastError();
@@ -890,7 +881,7 @@ __global__ void __launch_bounds__(kThreads)
 
 extern "C" void spmm_ell_bf16_optimized(int rows, int max_nnz_per_row, int K, const __nv_bfloat16* values,
                                         const int* col_ids, const __nv_bfloat16* X, __nv_bfloat16* Y) {
-    if ((long long)rows * max_nnz_per_row >= kManySlots && K >= kManyColumns &&
+    if ((double)rows * max_nnz_per_row * K >= kManyTerms && K >= kManyColumns &&
         by_slabs(rows, max_nnz_per_row, K, values, col_ids, X, Y))
         return;
     int slabs = (K - 1) / kNarrowSlab + 1;
