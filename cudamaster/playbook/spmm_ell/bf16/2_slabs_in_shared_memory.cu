@@ -65,11 +65,10 @@ constexpr int kWide = 4 * kAhead * 32;    // slots of a row that a warp looks at
 constexpr int kNowhere = -0x7fffffff - 1; // no place
 constexpr int kRankBits = 11;             // of a row's rank among those of its length in a panel
 constexpr int kStagger = 16; // microseconds, about, between the begin of the first block and that of the last
-constexpr int kManyRounds = 4; // units of a block from which this is worthwhile
-constexpr int kManyTerms =
-    250000000;                      // slots times columns of X, from which sorting the entries is worthwhile
-constexpr int kManyColumns = 512;   // of X
-constexpr size_t kArena = 16 << 20; // ints
+constexpr int kManyRounds = 4;        // units of a block from which this is worthwhile
+constexpr int kManyTerms = 250000000; // slots times K, from which sorting is worthwhile
+constexpr int kManyColumns = 512;     // of X
+constexpr size_t kArena = 16 << 20;   // ints
 static_assert(kPanel == 1 << kRankBits && kMaxChunks == 32);
 
 __device__ __align__(128) int4 arena[kArena / 4];
@@ -91,8 +90,7 @@ struct Sorted {
     int2* seen;   // by blocks: last column that has entries, and most entries of a row in a chunk
     int* lengths; // of runs: how many rows have each length, kBins
     int4* runs;   // rows that a block shares, those and rows of one warp, all rows
-    int*
-        keys; // entries by halves, that of the first with the rank among rows as long; later, for long rows, the first pair
+    int* keys;    // entries by halves; later, first the rank too, or the first pair of a long row
     int* rest;
     size_t room; // ints from `rest` on
     int panels;

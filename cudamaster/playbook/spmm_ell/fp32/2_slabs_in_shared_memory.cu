@@ -61,11 +61,10 @@ constexpr int kWide = 4 * kAhead * 32;    // slots of a row that a warp looks at
 constexpr int kNowhere = -0x7fffffff - 1; // no place
 constexpr int kRankBits = 11;             // of a row's rank among those of its length in a panel
 constexpr int kStagger = 16; // microseconds, about, between the begin of the first block and that of the last
-constexpr int kManyRounds = 4; // units of a block from which this is worthwhile
-constexpr int kManyTerms =
-    150000000;                      // slots times columns of X, from which sorting the entries is worthwhile
-constexpr int kManyColumns = 512;   // of X
-constexpr size_t kArena = 16 << 20; // ints
+constexpr int kManyRounds = 4;        // units of a block from which this is worthwhile
+constexpr int kManyTerms = 150000000; // slots times K, from which sorting is worthwhile
+constexpr int kManyColumns = 512;     // of X
+constexpr size_t kArena = 16 << 20;   // ints
 static_assert(kPanel == 1 << kRankBits && kMaxChunks == 64);
 
 __device__ __align__(128) int4 arena[kArena / 4];
