@@ -18,18 +18,18 @@
 //      one after the other, so that some load slabs while others multiply. Step 1's kernel takes fewer than
 //      150 million slots times K, K that is no multiple of 4, and GPUs with less shared memory than an
 //      H100; matrices with more than 114688 columns, or for which 64 MB of places are too few, are gathered
-//      as in step 1. By benchmarks/spmm_times.cu, in one run on an H200, it takes 54, 87, 125, 199, 339 and
-//      618 µs at 1024 to 32768 columns and K = 4096, where an earlier form, sorted by four launches, takes
-//      62, 93, 128, 204, 343 and 616, and 332 and 610 at the last two with the pause between blocks of now.
-//      With half of the entries in 40 rows, at 4096 columns, it takes 159 where that form takes 175, and
-//      with half of them in three rows, at 8192, 308 where it takes 479. Of 87 µs at 2048 columns 17 pass
-//      until the entries are sorted, of which 8 clear sums, and 11 more until the first slab is there, as
-//      memory still takes in the zeros. What binds it at 32768 columns: without loads of slabs it takes
-//      585, without additions to sums 565. Tried, and no faster for all sizes: the first chunk stores sums,
-//      and blocks with others wait for that, which saves 5 to 9 µs at 2048 to 8192 columns and costs more
-//      with smaller K; all sorted and multiplied by one launch in which a block keeps its columns of Y, 129
-//      and 792 µs at 4096 and 32768; the next slab asked for in L2; chunks of fewer rows; sorting by 256 or
-//      1024 threads a block; batches of one and three pairs of entries.
+//      as in step 1. By benchmarks/spmm_times.cu, in one run on an H200, it takes 52, 85, 125, 196, 332 and
+//      610 µs at 1024 to 32768 columns and K = 4096, where an earlier form, sorted by four launches, takes
+//      62, 93, 128, 204, 343 and 616. With half of the entries in 40 rows, at 4096 columns, it takes 159
+//      where that form takes 175, and with half of them in three rows, at 8192, 308 where it takes 479; but
+//      8192 rows and 16384 columns, K = 2048, take 650 where it takes 624. Of 87 µs at 2048 columns 17 pass
+//      until the entries are sorted, of which 8 clear sums, and 11 more until the first slab is there. What
+//      binds it at 32768 columns: without loads of slabs it takes 585 of 618, without additions to sums
+//      565. Tried: the first chunk stores sums, and blocks with others wait for that, by another run 5 µs
+//      less at 2048 and 8192 columns, but more at 32768 and with smaller K; all sorted and multiplied by
+//      one launch in which a block keeps its columns of Y, 129 and 792 µs at 4096 and 32768. No faster: the
+//      next slab asked for in L2; chunks of fewer rows; sorting by 256 or 1024 threads a block; batches of
+//      one and three pairs of entries.
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda_pipeline.h>
