@@ -1,31 +1,37 @@
 // idea: Keep slabs of X in shared memory, one chunk of A's columns after the other
-// why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and X is larger than L2. A
-//      slab of up to 1792 rows by 32 columns of X, one line of 128 bytes in each row, fits into an SM's
-//      shared memory, which delivers 128 bytes a cycle. So A's columns are cut into chunks, and a block
-//      multiplies the entries of one chunk by one slab: each element of X is loaded from memory once. What a
-//      chunk gives to Y is added by reductions of 16 bytes; one chunk alone is stored. A lane has a row of A
-//      to itself and sums all 32 columns, so an entry is loaded once and not by each lane that shares a row.
-//      It goes through the eight parts of 16 bytes of a line in an order of its own: the eight lanes that
-//      shared memory serves at a time meet in no bank. In each chunk the rows are sorted by length, 2048 at a
-//      time, since the 32 rows of a warp should end together. Entries shrink to 6 bytes: the row of the slab
-//      in 16 bits, and the value. Before the additions the lanes of a warp exchange sums, so that eight lanes
-//      add to a whole line. A warp takes a row of more than 128 entries in a chunk, eight lanes an entry, and
-//      a block one of more than 1024. Sorting is four launches, each of which begins while the one before it
-//      ends, and the host waits for none of them up to 1048576 slots: the first finds how many columns there
-//      are, which the call does not say, and cuts them so that the last round of blocks is full; the second
-//      counts the entries of each row and chunk; the third gives rows their places, a block for each 2048;
-//      the fourth takes the entries there. Sums are cleared on the way. Where there are many chunks blocks
-//      begin one after the other, so that some load slabs while others multiply. Step 1's kernel takes fewer
-//      than 40000 slots, K that is no multiple of 4, matrices that have more than 1048576 slots and more than
-//      114688 columns, and GPUs with less shared memory than an H100. By benchmarks/spmm_times.cu an H100
-//      takes 64, 105, 144, 223, 347 and 622 µs at 1024 to 32768 columns and K = 4096, where the form before,
-//      sorted by five launches with a wait of the host between them, takes 77, by step 1's kernel, 132, 173,
-//      233, 375 and 655. With half of the entries in 40 rows, at 4096 columns, it takes 194 where that form
-//      takes 347; but with half of them in three rows, at 8192, 536 where it takes 488. What binds it now:
-//      the pipe of shared memory is busy in 77 % of the cycles at 32768 columns; loads of slabs and the ends
-//      of units leave it idle. Tried, and no faster: asking for the next slab in L2 meanwhile; 640 threads,
-//      which spill; batches of one and three pairs of entries.
+// why: Every entry needs a row of X. Step 1 gathers these rows through the caches, and X is larger than L2.
+//      So A's columns are cut into chunks, and a block multiplies the entries of one chunk by one slab of
+//      X, up to 1792 rows by 32 columns, one line of 128 bytes in each row: each element of X is loaded
+//      from memory once. Shared memory delivers 128 bytes a cycle. What a chunk gives to Y is added by
+//      reductions of 16 bytes; one chunk alone is stored. A lane has a row of A to itself and sums all 32
+//      columns, so an entry is loaded once and not by each lane that shares a row. It goes through the
+//      eight parts of 16 bytes of a line in an order of its own: the eight lanes that shared memory serves
+//      at a time meet in no bank. In each chunk the rows are sorted by length, 2048 at a time, since the 32
+//      rows of a warp should end together. Entries shrink to 6 bytes: the row of the slab in 16 bits, and
+//      the value. Before the additions the lanes of a warp exchange sums, so that eight lanes add to a
+//      whole line. A warp takes a row of more than 128 entries in a chunk, eight lanes an entry, and a
+//      block one of more than 1024. Sorting is one cooperative launch of three phases: a warp counts the
+//      entries of a row by chunks, takes a rank among rows of that length for it, and brings its entries to
+//      their places; the block helps with rows of more than 512 slots. Sums are cleared on the way. The
+//      call does not say how many columns there are: chunks are always as high as a slab, and units come in
+//      an order in which it does not matter that the last is smaller. Where there are many, blocks begin
+//      one after the other, so that some load slabs while others multiply. Step 1's kernel takes fewer than
+//      150 million slots times K, K that is no multiple of 4, and GPUs with less shared memory than an
+//      H100; matrices with more than 114688 columns, or for which 64 MB of places are too few, are gathered
+//      as in step 1. By benchmarks/spmm_times.cu, in one run on an H200, it takes 52, 85, 125, 196, 332 and
+//      610 µs at 1024 to 32768 columns and K = 4096, where an earlier form, sorted by four launches, takes
+//      62, 93, 128, 204, 343 and 616. With half of the entries in 40 rows, at 4096 columns, it takes 159
+//      where that form takes 175, and with half of them in three rows, at 8192, 308 where it takes 479; but
+//      8192 rows and 16384 columns, K = 2048, take 650 where it takes 624. Of 87 µs at 2048 columns 17 pass
+//      until the entries are sorted, of which 8 clear sums, and 11 more until the first slab is there. What
+//      binds it at 32768 columns: without loads of slabs it takes 585 of 618, without additions to sums
+//      565. Tried: the first chunk stores sums, and blocks with others wait for that, by another run 5 µs
+//      less at 2048 and 8192 columns, but more at 32768 and with smaller K; all sorted and multiplied by
+//      one launch in which a block keeps its columns of Y, 129 and 792 µs at 4096 and 32768. No faster: the
+//      next slab asked for in L2; chunks of fewer rows; sorting by 256 or 1024 threads a block; batches of
+//      one and three pairs of entries.
 // flags: -O3 --use_fast_math
+#include <cooperative_groups.h>
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
@@ -46,48 +52,74 @@ constexpr int kAlone = 1024;  // entries in a longer row that one warp takes
 constexpr int kMaxChunks = 64;
 // One for each length, and the last two for longer rows.
 constexpr int kBins = kExact + 1 + (kLongest - kExact) / kStep + 2;
-constexpr int kGroups = kPanel / kRows;      // of a panel
-constexpr int kPanelPlaces = kPanel + kRows; // in the order of a panel's rows
-constexpr int kPlacers = 1024;               // threads of a block that looks at the matrix, or sorts rows
-constexpr int kSorters = 128;                // threads of a block that looks at slots
-constexpr int kManySeen = 1024;              // multiprocessors at most
-constexpr int kLarge = 512;                  // threads of a block that multiplies
-constexpr int kBatch = 2;                    // pairs of entries that a lane asks for at a time
-constexpr int kUnitCost = 250;               // rows of X that the additions of a unit's sums cost as much as
-constexpr int kLoadCost = 12; // rows of X in a slab that are loaded while the entries of one are multiplied
-constexpr int kStagger = 32; // microseconds, about, between the begin of the first block and that of the last
-constexpr int kManyRounds = 8;      // units of a block from which this is worthwhile
-constexpr int kManySlots = 40000;   // from which sorting the entries by chunks is worthwhile
-constexpr size_t kBlind = 1 << 20;  // slots from which it is asked how many entries there are
-constexpr int kManyColumns = 512;   // of X
-constexpr size_t kArena = 16 << 20; // ints
+constexpr int kGroups = kPanel / kRows;   // of a panel
+constexpr int kSorters = 512;             // threads of a block that sorts
+constexpr int kLarge = 512;               // threads of a block that multiplies
+constexpr int kBatch = 2;                 // pairs of entries that a lane asks for at a time
+constexpr int kAhead = 4;                 // slots of a row that a lane looks at together
+constexpr int kWide = 4 * kAhead * 32;    // slots of a row that a warp looks at; a block takes the rest
+constexpr int kNowhere = -0x7fffffff - 1; // no place
+constexpr int kRankBits = 11;             // of a row's rank among those of its length in a panel
+constexpr int kStagger = 16; // microseconds, about, between the begin of the first block and that of the last
+constexpr int kManyRounds = 4;        // units of a block from which this is worthwhile
+constexpr int kManyTerms = 150000000; // slots times K, from which sorting is worthwhile
+constexpr int kManyColumns = 512;     // of X
+constexpr size_t kArena = 16 << 20;   // ints
+static_assert(kPanel == 1 << kRankBits && kMaxChunks == 64);
 
 __device__ __align__(128) int4 arena[kArena / 4];
 
 // What is known of the matrix.
 struct Totals {
-    int columns, chunks, height; // height: columns of a chunk
-    int parts;                   // that share the groups of a chunk and slab
-    int units;                   // chunks times slabs times parts
-    int next_unit;
-    int used;  // places, in rows of kRows pairs
-    int unfit; // whether there are more columns or entries than places for them
+    int columns, chunks;
+    int most_pairs; // of a row of a group
+    int next_unit;  // of those that are multiplied
+    int used;       // pairs of long rows
+    int unfit;      // whether there are more columns or entries than places for them
+    int huge;       // whether a row has more entries than a key can tell
 };
 
-// Where the matrix is sorted. A key is a row of A within a chunk of columns: chunk * rows + row. A panel is kPanel rows within a
-// chunk: chunk * panels + number.
+// Where the matrix is sorted. A key is a row of A within a chunk of columns: row * kMaxChunks + chunk. A run is a panel of rows
+// within a chunk: chunk * panels + panel.
 struct Sorted {
     Totals* totals;
-    int2* seen;  // by blocks that look: last column that has entries, and how many
-    int* counts; // of keys: entries in the slab
-    int* slots;  // of keys: place of the first pair, for long rows ~place
-    int* order;  // of panels: rows, longest first, -1 for none
-    int2*
-        longs; // of panels: how many rows a block shares, the first in that order, and with those of one warp
-    int4* groups;           // of panels: first pair, entries or -1 for no group, place in the order
+    int2* seen;   // by blocks: last column that has entries, and most entries of a row in a chunk
+    int* lengths; // of runs: how many rows have each length, kBins
+    int4* runs;   // rows that a block shares, those and rows of one warp, all rows
+    int* keys;    // entries, and the rank among rows as long; later, for long rows, the first pair
+    int* rest;
+    size_t room; // ints from `rest` on
+    int panels;
+    // From here on by the device, which knows how many chunks there are.
+    int most_pairs;         // of a row of a group
+    int2* order;            // of runs: row and entries, longest first
     unsigned short* packed; // entries: row of the slab
     float* values;
-    size_t room; // for rows of kRows pairs
+    int first_long, pairs; // places for pairs: the first for long rows, and all
+
+    // Shares out places; returns whether there are enough.
+    __device__ bool place(int chunks, int most) {
+        size_t places = (size_t)chunks * panels * kPanel, of_groups = places * most;
+        most_pairs = most;
+        order = (int2*)rest;
+        if (chunks > kMaxChunks || 2 * places + 3 * of_groups + 256 > room)
+            return false;
+        size_t all = (room - 2 * places - 64) / 3 / 32 * 32;
+        first_long = (int)of_groups;
+        pairs = (int)all;
+        values = (float*)(rest + 2 * places);
+        packed = (unsigned short*)(rest + 2 * places + 2 * all);
+        return true;
+    }
+    // The first pair of a row of a group.
+    __device__ int pair_of(int run, int at) const {
+        return (run * kGroups + at / kRows) * most_pairs * kRows + at % kRows;
+    }
+    // Writes an entry of row `row` of the slab; row 0 are zeros.
+    __device__ void put(size_t place, int row, Element value) const {
+        packed[place] = (unsigned short)row;
+        values[place] = value;
+    }
 };
 
 __device__ int pairs_of(int count) {
@@ -97,19 +129,6 @@ __device__ int pairs_of(int count) {
 __device__ int bin_of(int count) {
     int length = count <= kExact ? count : kExact + (count - kExact + kStep - 1) / kStep;
     return count <= kLongest ? length : count <= kAlone ? kBins - 2 : kBins - 1;
-}
-
-// The most entries that a row of this bin has.
-__device__ int longest_of(int bin) {
-    return bin <= kExact ? bin : kExact + (bin - kExact) * kStep;
-}
-
-constexpr int kSlack = 2 * kBatch * kRows; // pairs behind the last that are read, not used
-
-// Writes an entry of row `row` of the slab; row 0 are zeros.
-__device__ void put(const Sorted& sorted, size_t place, int row, Element value) {
-    sorted.packed[place] = (unsigned short)row;
-    sorted.values[place] = value;
 }
 
 // A launch may begin before the one before it has ended. From here on its blocks take the places of those that have.
@@ -124,293 +143,6 @@ __device__ void wait_for_last() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-}
-
-// Clears a share of sums that many chunks add to.
-__device__ void clear(float* sums, size_t many) {
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < many / 4;
-         i += gridDim.x * (size_t)blockDim.x)
-        ((float4*)sums)[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-
-// Finds the last column that has any entries, and how many there are, for each block.
-__global__ void __launch_bounds__(kPlacers)
-    look_kernel_optimized(long long slots, const int* __restrict__ col_ids, Sorted sorted) {
-    constexpr int kAhead = 8;
-    __shared__ int highest, total;
-    begin_next();
-    if (threadIdx.x == 0)
-        highest = -1, total = 0;
-    __syncthreads();
-    int mine = -1, entries = 0;
-    for (long long first = blockIdx.x * (long long)kPlacers + threadIdx.x; first < slots;
-         first += gridDim.x * (long long)kPlacers * kAhead) {
-        int column[kAhead];
-#pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-            long long slot = first + i * (long long)kPlacers * gridDim.x;
-            column[i] = slot < slots ? col_ids[slot] : -1;
-        }
-#pragma unroll
-        for (int i = 0; i < kAhead; ++i)
-            mine = max(mine, column[i]), entries += column[i] >= 0;
-    }
-    mine = __reduce_max_sync(kFullMask, mine);
-    entries = __reduce_add_sync(kFullMask, entries);
-    if (threadIdx.x % 32 == 0)
-        atomicMax(&highest, mine), atomicAdd(&total, entries);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        sorted.seen[blockIdx.x] = make_int2(highest, total);
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-        *sorted.totals = Totals();
-}
-
-// How long a grid of `processors` blocks takes, in rows of X, if a chunk has `height` columns: full chunks come first, and the
-// last, which may have fewer, is shared out behind them.
-__device__ int time_of(int columns, int height, int slabs, int parts, int processors) {
-    int full = columns / height, rest = columns % height;
-    auto unit = [&](int rows) { return rows / kLoadCost + (rows + kUnitCost) / parts + 1; };
-    int units = full * slabs * parts, rounds = units / processors, left = units % processors;
-    int time = (rounds + (left > 0)) * unit(height);
-    int small = rest > 0 ? slabs * parts : 0;
-    if (small > 0 && left > 0) // those that had one less full unit
-        small -= (processors - left) * (unit(height) / unit(rest));
-    return small > 0 ? time + (small + processors - 1) / processors * unit(rest) : time;
-}
-
-// How A's columns are cut, by a warp.
-__device__ Totals plan(int columns, int slabs, int processors) {
-    int least = columns > 0 ? (columns - 1) / kHeight + 1 : 1;
-    // Lane 0 tries chunks as high as they can be, lane i as many more chunks of equal heights.
-    int lane = threadIdx.x % 32, chunks = least + lane - 1;
-    int height = lane == 0 || columns == 0 ? kHeight : (columns - 1) / chunks + 1;
-    chunks = columns > 0 ? (columns - 1) / height + 1 : 1;
-    int parts = max(1, processors / max(1, min(chunks * slabs, processors)));
-    int time = chunks <= kMaxChunks || lane == 0
-                   ? time_of(columns, height, min(slabs, 4096), parts, processors)
-                   : 0x7fffffff;
-    int best = __reduce_min_sync(kFullMask, time);
-    int from = __ffs(__ballot_sync(kFullMask, time == best)) - 1;
-    Totals totals = {};
-    totals.columns = columns;
-    totals.chunks = __shfl_sync(kFullMask, chunks, from);
-    totals.height = __shfl_sync(kFullMask, height, from);
-    totals.parts = __shfl_sync(kFullMask, parts, from);
-    totals.units = totals.chunks * slabs * totals.parts;
-    totals.unfit = totals.chunks > kMaxChunks;
-    return totals;
-}
-
-constexpr int kAtOnce = 4;                 // slots that a thread looks at together
-constexpr int kPiece = kAtOnce * kSorters; // neighbouring slots of a row that a block looks at together
-
-// Calls visit(slot, column) for the entries of a row, those of a block's threads together.
-template <class Visit>
-__device__ void for_each_entry(int row, int width, const int* __restrict__ col_ids, Visit visit) {
-    for (int piece = 0; piece < width; piece += kPiece) {
-        size_t slot = row * (size_t)width + piece + threadIdx.x;
-        int column[kAtOnce];
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-            column[i] =
-                (long long)piece + threadIdx.x + i * kSorters < width ? col_ids[slot + i * kSorters] : -1;
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-            if (column[i] >= 0)
-                visit(slot + i * kSorters, column[i]);
-        // Padding stands behind all entries.
-        if (width - piece <= kPiece || !__syncthreads_or(column[kAtOnce - 1] >= 0))
-            break;
-    }
-}
-
-// Counts the entries of each key, a block those of a row.
-__global__ void __launch_bounds__(kSorters)
-    count_kernel_optimized(int rows, int max_nnz_per_row, const int* __restrict__ col_ids, int lookers,
-                           int slabs, float* sums, size_t many_sums, Sorted sorted) {
-    __shared__ int counts[kMaxChunks];
-    __shared__ Totals totals;
-    static_assert(kMaxChunks <= kSorters);
-    begin_next();
-    wait_for_last();
-    if (threadIdx.x < 32) {
-        int highest = -1;
-        for (int i = threadIdx.x; i < lookers; i += 32)
-            highest = max(highest, sorted.seen[i].x);
-        Totals plans = plan(__reduce_max_sync(kFullMask, highest) + 1, slabs, lookers);
-        if (threadIdx.x == 0) {
-            totals = plans;
-            if (blockIdx.x == 0)
-                *sorted.totals = plans;
-        }
-    }
-    __syncthreads();
-    int chunks = totals.chunks, height = totals.height, chunk = threadIdx.x;
-    if (totals.unfit)
-        return;
-    if (chunks > 1)
-        clear(sums, many_sums);
-    for (int row = blockIdx.x; row < rows; row += gridDim.x) {
-        if (chunk < chunks)
-            counts[chunk] = 0;
-        __syncthreads();
-        auto count = [&](size_t, int column) { atomicAdd(&counts[column / height], 1); };
-        for_each_entry(row, max_nnz_per_row, col_ids, count);
-        __syncthreads();
-        if (chunk < chunks)
-            sorted.counts[(size_t)chunk * rows + row] = counts[chunk];
-    }
-}
-
-// The sums of all threads before a thread, and of all threads in `total`.
-__device__ int sum_before(int mine, int* total) {
-    __shared__ int warp_sums[kPlacers / 32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int end = mine;
-    for (int distance = 1; distance < 32; distance *= 2) {
-        int before = __shfl_up_sync(kFullMask, end, distance);
-        if (lane >= distance)
-            end += before;
-    }
-    __syncthreads();
-    if (lane == 31)
-        warp_sums[warp] = end;
-    __syncthreads();
-    int sum = warp_sums[lane];
-    *total = __reduce_add_sync(kFullMask, sum);
-    return __reduce_add_sync(kFullMask, lane < warp ? sum : 0) + end - mine;
-}
-
-// Sorts the rows of each panel by length into groups, gives each key its place, and fills places that no entry will take with
-// products of zeros.
-__global__ void __launch_bounds__(kPlacers)
-    place_kernel_optimized(int rows, int panels, float* sums, size_t many_sums, Sorted sorted) {
-    static_assert(kPlacers == 1024 && kBins <= kPlacers && kGroups <= kPlacers);
-    constexpr int kMine = kPanel / kPlacers;
-    __shared__ int lengths[kBins], starts[kBins], group_lengths[kGroups], group_places[kGroups];
-    __shared__ int base;
-    begin_next();
-    wait_for_last();
-    // Not `unfit`, which other blocks may set now: threads of a block would read different answers.
-    int chunks = sorted.totals->chunks;
-    if (chunks > kMaxChunks)
-        return;
-    for (int panel = blockIdx.x; panel < chunks * panels; panel += gridDim.x) {
-        int chunk = panel / panels, first_row = panel % panels * kPanel, i = threadIdx.x;
-        // Where there is but one chunk, its groups write Y, rows without entries too.
-        int least = chunks > 1 ? 1 : 0;
-        int count[kMine], rank[kMine];
-        __syncthreads();
-        if (i < kBins)
-            lengths[i] = 0;
-        if (i < kGroups)
-            group_lengths[i] = -1;
-        __syncthreads();
-#pragma unroll
-        for (int r = 0; r < kMine; ++r) {
-            int row = first_row + r * kPlacers + i;
-            count[r] = row < rows ? sorted.counts[(size_t)chunk * rows + row] : -1;
-            rank[r] = count[r] >= least ? atomicAdd(&lengths[bin_of(count[r])], 1) : 0;
-        }
-        __syncthreads();
-        int total, longs = lengths[kBins - 1] + lengths[kBins - 2];
-        int start = sum_before(i < kBins ? lengths[kBins - 1 - i] : 0, &total);
-        if (i < kBins)
-            starts[kBins - 1 - i] = start;
-        __syncthreads();
-        // The first row of a group is its longest, or as long.
-#pragma unroll
-        for (int r = 0; r < kMine; ++r) {
-            int bin = bin_of(count[r]);
-            rank[r] += count[r] >= least ? starts[bin] : 0;
-            if (count[r] >= least && rank[r] >= longs && (rank[r] - longs) % kRows == 0)
-                group_lengths[(rank[r] - longs) / kRows] = longest_of(bin);
-        }
-        __syncthreads();
-        int length = i < kGroups ? group_lengths[i] : -1, used;
-        int place = sum_before(length > 0 ? pairs_of(length) : 0, &used);
-        if (i == 0) {
-            base = atomicAdd(&sorted.totals->used, used);
-            sorted.longs[panel] = make_int2(lengths[kBins - 1], longs);
-        }
-        __syncthreads();
-        // Where places are lacking, nothing is written.
-        if ((size_t)base + used > sorted.room)
-            sorted.totals->unfit = 1;
-        bool fits = (size_t)base + used <= sorted.room;
-        if (i < kGroups) {
-            group_places[i] = base + place;
-            sorted.groups[(size_t)panel * kGroups + i] =
-                make_int4((base + place) * kRows, length, panel * kPanelPlaces + longs + i * kRows, 0);
-        }
-        __syncthreads();
-        auto pad = [&](int group, int member, int from) {
-            for (int e = from; e < 2 * pairs_of(group_lengths[group]); ++e)
-                put(sorted, 2 * ((size_t)(group_places[group] + e / 2) * kRows + member) + e % 2, 0, 0.0f);
-        };
-#pragma unroll
-        for (int r = 0; r < kMine; ++r) {
-            if (count[r] < least)
-                continue;
-            int row = first_row + r * kPlacers + i, slot, at = rank[r] - longs;
-            sorted.order[(size_t)panel * kPanelPlaces + rank[r]] = row;
-            if (at < 0) {
-                int pairs = pairs_of(count[r]), needed = (pairs + kRows - 1) / kRows;
-                int first = atomicAdd(&sorted.totals->used, needed);
-                if ((size_t)first + needed > sorted.room)
-                    sorted.totals->unfit = 1;
-                else if (count[r] % 2 != 0)
-                    put(sorted, 2 * ((size_t)first * kRows + pairs - 1) + 1, 0, 0.0f);
-                slot = ~(first * kRows);
-            } else {
-                slot = group_places[at / kRows] * kRows + at % kRows;
-                if (fits)
-                    pad(at / kRows, at % kRows, count[r]);
-            }
-            sorted.slots[(size_t)chunk * rows + row] = slot;
-        }
-        // Members that the last group lacks.
-        int last = total - longs, member = last + i;
-        if (i < kRows && last % kRows != 0 && member / kRows == last / kRows) {
-            sorted.order[(size_t)panel * kPanelPlaces + longs + member] = -1;
-            if (fits)
-                pad(member / kRows, member % kRows, 0);
-        }
-    }
-    if (chunks > 1)
-        clear(sums, many_sums);
-}
-
-// Takes each entry to its place, a block those of a row.
-__global__ void __launch_bounds__(kSorters)
-    scatter_kernel_optimized(int rows, int max_nnz_per_row, const Element* __restrict__ values,
-                             const int* __restrict__ col_ids, Sorted sorted) {
-    __shared__ int slots[kMaxChunks], counts[kMaxChunks];
-    begin_next();
-    wait_for_last();
-    int chunks = sorted.totals->chunks, height = sorted.totals->height, chunk = threadIdx.x;
-    if (sorted.totals->unfit)
-        return;
-    for (int row = blockIdx.x; row < rows; row += gridDim.x) {
-        __syncthreads();
-        if (chunk < chunks) {
-            counts[chunk] = 0;
-            slots[chunk] = sorted.slots[(size_t)chunk * rows + row];
-        }
-        __syncthreads();
-        auto move = [&](size_t at, int column) {
-            Element value = values[at];
-            int of = column / height, n = atomicAdd(&counts[of], 1), slot = slots[of];
-            size_t pair = slot < 0 ? ~slot + n / 2 : slot + n / 2 * kRows;
-            put(sorted, 2 * pair + n % 2, 1 + column - of * height, value);
-        };
-        for_each_entry(row, max_nnz_per_row, col_ids, move);
-    }
-}
-
-template <class T> __device__ T stream(const T* at) {
-    return __ldg(at);
 }
 
 // 16 bytes of shared memory. An address of 32 bits costs one instruction of each row, a pointer three.
@@ -502,13 +234,15 @@ __device__ void turn(Sums* sums) {
 struct Batch {
     unsigned rows[kBatch];
     uint2 values[kBatch];
-    __device__ void load(const Sorted& sorted, size_t slot) {
-        const unsigned* row = (const unsigned*)sorted.packed + slot;
-        const uint2* value = (const uint2*)sorted.values + slot;
+    // Those from pair `at` on; behind the last of `pairs`, products with zeros.
+    __device__ void load(const Sorted& sorted, int first, int at, int pairs) {
+        const unsigned* row = (const unsigned*)sorted.packed + first;
+        const uint2* value = (const uint2*)sorted.values + first;
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
-            rows[i] = stream(row + i * kRows);
-            values[i] = stream(value + i * kRows);
+            bool exists = at + i < pairs;
+            rows[i] = exists ? __ldg(row + (at + i) * kRows) : 0;
+            values[i] = exists ? __ldg(value + (at + i) * kRows) : make_uint2(0, 0);
         }
     }
     // Adds entry `i`, which is known when this is compiled.
@@ -538,8 +272,8 @@ __device__ Sums sum_long(const Sorted& sorted, int pair, int end, int step, unsi
     sum.clear();
 #pragma unroll 4
     for (; pair < end; pair += step) {
-        unsigned rows = stream((const unsigned*)sorted.packed + pair);
-        uint2 values = stream((const uint2*)sorted.values + pair);
+        unsigned rows = __ldg((const unsigned*)sorted.packed + pair);
+        uint2 values = __ldg((const uint2*)sorted.values + pair);
         sum.add(__uint_as_float(values.x), shared_at(slab + (rows & 0xffff) * (kChunk * 16)));
         sum.add(__uint_as_float(values.y), shared_at(slab + (rows >> 16) * (kChunk * 16)));
     }
@@ -575,6 +309,226 @@ __device__ void multiply_plainly(int rows, int max_nnz_per_row, int K, const Ele
     }
 }
 
+// Calls visit(slot, column) for the entries of a row from slot `first` up to `end`, by `team` lanes of which this is `member`.
+// Padding stands behind all entries. Returns whether the last that this lane looked at was an entry.
+template <class Visit>
+__device__ bool for_each_entry(const int* __restrict__ col_ids, size_t row, int width, int first, int end,
+                               int member, int team, Visit visit) {
+    bool entry = true;
+    for (int from = first + member; entry && from < end; from += kAhead * team) {
+        int column[kAhead];
+        size_t slot = row * width + from;
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i)
+            column[i] = from + (long long)i * team < end ? col_ids[slot + i * team] : -1;
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i)
+            if (column[i] >= 0)
+                visit(slot + i * team, column[i]);
+        entry = column[kAhead - 1] >= 0;
+    }
+    return entry;
+}
+
+constexpr int kWarps = kSorters / 32;
+
+// The rows that a block sorts, a warp each. What a warp counts of its row, by chunks, stands in shared memory.
+struct __align__(8) Share {
+    int counters[kWarps][kMaxChunks], slots[kWarps][kMaxChunks];
+    int more[kWarps]; // whether a row has more entries than a warp looks at
+
+    // Calls begin(row), then visit(warp, slot, column) for all entries of the row, and end(row), for rows from `first` on.
+    template <class Begin, class Visit, class End>
+    __device__ void for_each_row(int first, int last, int width, const int* __restrict__ col_ids, Begin begin,
+                                 Visit visit, End end) {
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        for (int of_warp_0 = first; of_warp_0 < last; of_warp_0 += kWarps) {
+            int row = of_warp_0 + warp;
+            bool exists = row < last;
+            if (exists) {
+                counters[warp][lane] = counters[warp][lane + 32] = 0;
+                begin(row);
+            }
+            __syncwarp();
+            // First each warp has its own row; then all warps together have those that go on.
+            for (int w = -1; w < kWarps; ++w) {
+                bool alone = w < 0, goes_on = false;
+                int of = alone ? warp : w;
+                if (alone ? exists : more[w])
+                    goes_on = for_each_entry(col_ids, of_warp_0 + of, width, alone ? 0 : kWide,
+                                             alone ? min(width, kWide) : width, alone ? lane : threadIdx.x,
+                                             alone ? 32 : kSorters,
+                                             [&](size_t slot, int column) { visit(of, slot, column); });
+                if (width <= kWide)
+                    break;
+                if (alone) {
+                    goes_on = __any_sync(kFullMask, goes_on);
+                    if (lane == 0)
+                        more[warp] = goes_on;
+                    __syncthreads();
+                }
+            }
+            if (width > kWide)
+                __syncthreads();
+            __syncwarp();
+            if (exists)
+                end(row);
+            __syncwarp();
+        }
+    }
+};
+
+// Sorts entries by chunks, and the rows of each panel and chunk by length.
+__global__ void __launch_bounds__(kSorters, 1)
+    sort_kernel_optimized(int rows, int max_nnz_per_row, const Element* __restrict__ values,
+                          const int* __restrict__ col_ids, float* sums, size_t many_sums, Sorted sorted) {
+    __shared__ Share share;
+    __shared__ int starts[kMaxChunks][kBins];
+    __shared__ int highest, longest;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, panels = sorted.panels;
+    int first = (int)((long long)rows * blockIdx.x / gridDim.x),
+        last = (int)((long long)rows * (blockIdx.x + 1) / gridDim.x);
+    Totals* totals = sorted.totals;
+    auto grid = cooperative_groups::this_grid();
+    begin_next();
+
+    // Counts entries by rows and chunks.
+    if (threadIdx.x == 0)
+        highest = -1, longest = 0;
+    for (int i = blockIdx.x * kSorters + threadIdx.x; i < kMaxChunks * panels * kBins;
+         i += gridDim.x * kSorters)
+        sorted.lengths[i] = 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *totals = Totals();
+    __syncthreads();
+    int mine = -1, most = 0;
+    share.for_each_row(
+        first, last, max_nnz_per_row, col_ids, [](int) {},
+        [&](int w, size_t, int column) {
+            mine = max(mine, column);
+            if (column / kHeight < kMaxChunks)
+                atomicAdd(&share.counters[w][column / kHeight], 1);
+        },
+        [&](int row) {
+            for (int c = lane; c < kMaxChunks; c += 32)
+                most = max(most, sorted.keys[row * (size_t)kMaxChunks + c] = share.counters[warp][c]);
+        });
+    mine = __reduce_max_sync(kFullMask, mine);
+    most = __reduce_max_sync(kFullMask, most);
+    if (lane == 0)
+        atomicMax(&highest, mine), atomicMax(&longest, most);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        sorted.seen[blockIdx.x] = make_int2(highest, longest);
+    grid.sync();
+
+    // Counts rows by length.
+    int columns = -1;
+    for (int i = lane; i < gridDim.x; i += 32) {
+        int2 seen = __ldcg(sorted.seen + i);
+        columns = max(columns, seen.x);
+        most = max(most, seen.y);
+    }
+    columns = __reduce_max_sync(kFullMask, columns) + 1;
+    int chunks = max(1, (int)((columns + (long long)kHeight - 1) / kHeight)),
+        most_pairs = pairs_of(min(__reduce_max_sync(kFullMask, most), kLongest));
+    bool fits = sorted.place(chunks, most_pairs);
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        totals->columns = columns;
+        totals->chunks = chunks;
+        totals->most_pairs = most_pairs;
+        if (!fits)
+            totals->unfit = 1;
+    }
+    if (!fits)
+        return;
+    // Where there is but one chunk, its groups write Y, rows without entries too.
+    auto counts = [&](int count) { return chunks == 1 || count > 0; };
+    for (int row = first + warp; row < last; row += kWarps)
+        for (int c = lane; c < chunks; c += 32) {
+            int* key = sorted.keys + row * (size_t)kMaxChunks + c;
+            int count = *key;
+            size_t run = c * (size_t)panels + row / kPanel;
+            if (count >= 1 << (31 - kRankBits))
+                totals->huge = 1;
+            else if (counts(count))
+                *key = count << kRankBits | atomicAdd(sorted.lengths + run * kBins + bin_of(count), 1);
+        }
+    // Sums that many chunks add to.
+    if (chunks > 1)
+        for (size_t i = blockIdx.x * (size_t)kSorters + threadIdx.x; i < many_sums / 4;
+             i += gridDim.x * (size_t)kSorters)
+            ((float4*)sums)[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    grid.sync();
+    if (__ldcg(&totals->huge))
+        return;
+
+    // Takes rows and entries to their places, longer rows first.
+    for (int panel = first / kPanel; panel * kPanel < last; ++panel) {
+        __syncthreads();
+        for (int c = warp; c < chunks; c += kWarps) {
+            size_t run = c * (size_t)panels + panel;
+            int before = 0, shared = 0, longs = 0;
+            for (int top = kBins - 1; top >= 0; top -= 32) {
+                int b = top - lane, rows_of_bin = b >= 0 ? __ldcg(sorted.lengths + run * kBins + b) : 0;
+                int end = rows_of_bin;
+                for (int distance = 1; distance < 32; distance *= 2) {
+                    int others = __shfl_up_sync(kFullMask, end, distance);
+                    if (lane >= distance)
+                        end += others;
+                }
+                if (b >= 0)
+                    starts[c][b] = before + end - rows_of_bin;
+                if (top == kBins - 1) {
+                    shared = __shfl_sync(kFullMask, end, 0);
+                    longs = __shfl_sync(kFullMask, end, 1);
+                }
+                before += __shfl_sync(kFullMask, end, 31);
+            }
+            if (lane == 0 && panel * kPanel >= first) // this block has the panel's first row
+                sorted.runs[run] = make_int4(shared, longs, before, 0);
+        }
+        __syncthreads();
+        share.for_each_row(
+            max(first, panel * kPanel), min(last, (panel + 1) * kPanel), max_nnz_per_row, col_ids,
+            [&](int row) {
+                for (int c = lane; c < chunks; c += 32) {
+                    int* at = sorted.keys + row * (size_t)kMaxChunks + c;
+                    int key = *at;
+                    int count = key >> kRankBits, bin = bin_of(count), run = c * panels + panel, pair;
+                    if (!counts(count))
+                        continue;
+                    int position = starts[c][bin] + key % kPanel, pairs = pairs_of(count);
+                    if (bin < kBins - 2) {
+                        pair = sorted.pair_of(run, position - starts[c][kBins - 3]);
+                    } else {
+                        pair = sorted.first_long + atomicAdd(&totals->used, pairs);
+                        bool there = pair >= 0 && pair <= sorted.pairs - pairs;
+                        if (there)
+                            *at = pair;
+                        else
+                            totals->unfit = 1;
+                        pair = there ? ~pair : kNowhere;
+                    }
+                    sorted.order[(size_t)run * kPanel + position] = make_int2(row, count);
+                    share.slots[warp][c] = pair;
+                    if (count % 2 != 0 && pair != kNowhere)
+                        sorted.put(2 * (size_t)(pair < 0 ? ~pair + count / 2 : pair + count / 2 * kRows) + 1,
+                                   0, 0.0f);
+                }
+            },
+            [&](int w, size_t at, int column) {
+                Element value = values[at];
+                int c = column / kHeight, n = atomicAdd(&share.counters[w][c], 1), slot = share.slots[w][c];
+                if (slot == kNowhere)
+                    return;
+                size_t pair = slot < 0 ? ~slot + n / 2 : slot + n / 2 * kRows;
+                sorted.put(2 * pair + n % 2, 1 + column - c * kHeight, value);
+            },
+            [](int) {});
+    }
+}
+
 __global__ void __launch_bounds__(kLarge, 1)
     multiply_kernel_optimized(int rows, int max_nnz_per_row, int K, const Element* __restrict__ values,
                               const int* __restrict__ col_ids, const Element* __restrict__ X, Element* Y,
@@ -584,19 +538,21 @@ __global__ void __launch_bounds__(kLarge, 1)
     __shared__ int next_unit, next_run;
     int lane = threadIdx.x % 32, place = lane % kChunk;
     unsigned slab = (unsigned)__cvta_generic_to_shared(slab_rows + place);
-    int slabs = (K - 1) / kWidth + 1, panels = (rows - 1) / kPanel + 1;
+    int slabs = (K - 1) / kWidth + 1, panels = sorted.panels;
     begin_next();
     wait_for_last();
     Totals totals = *sorted.totals;
-    int chunks = totals.chunks, height = totals.height, parts = totals.parts;
-    if (totals.unfit) {
+    int chunks = totals.chunks;
+    if (totals.unfit || totals.huge || !sorted.place(chunks, totals.most_pairs)) {
         multiply_plainly(rows, max_nnz_per_row, K, values, col_ids, X, Y);
         return;
     }
+    // Where there are few units, blocks share their groups.
+    int parts = max(1, (int)gridDim.x / min(chunks * slabs, (int)gridDim.x)), units = chunks * slabs * parts;
     bool adds = chunks > 1;
 #ifdef __CUDA_ARCH__
     // Blocks begin one after the other: all at a time they would wait for memory together, and leave it idle together.
-    if (totals.units >= kManyRounds * (int)gridDim.x)
+    if (units >= kManyRounds * (int)gridDim.x)
         for (long long begun = clock64(); clock64() - begun < blockIdx.x * (kStagger * 1900LL) / gridDim.x;) {
         }
 #endif
@@ -608,7 +564,7 @@ __global__ void __launch_bounds__(kLarge, 1)
         }
         __syncthreads();
         int part = next_unit % parts, unit = next_unit / parts;
-        if (next_unit >= totals.units)
+        if (next_unit >= units)
             break;
         // Blocks that work at a time share rows of Y. The last chunk, which may have fewer columns, comes last.
         int chunk = chunks - 1, index = unit - slabs * (chunks - 1);
@@ -617,8 +573,8 @@ __global__ void __launch_bounds__(kLarge, 1)
             index = unit / (chunks - 1);
         }
         long long first_column = (long long)index * kWidth;
-        int last_row = min(height, totals.columns - chunk * height);
-        const Element* corner = X + (size_t)chunk * height * K + first_column;
+        int last_row = min(kHeight, totals.columns - chunk * kHeight);
+        const Element* corner = X + (size_t)chunk * kHeight * K + first_column;
         // A thread has one of a row's parts in all rows that it loads.
         int its_part = threadIdx.x % kChunk;
         const Element* from = corner + threadIdx.x / kChunk * (size_t)K + its_part * kColumns;
@@ -636,17 +592,44 @@ __global__ void __launch_bounds__(kLarge, 1)
         if (threadIdx.x < kChunk)
             slab_rows[threadIdx.x] = make_int4(0, 0, 0, 0);
         __pipeline_commit();
+
+        // Groups. Lanes hold the next row, and how many entries it has.
+        const int4* runs = sorted.runs + (size_t)chunk * panels;
+        const int2* order = sorted.order + (size_t)chunk * panels * kPanel;
+        const int* keys = sorted.keys + chunk;
+        int next = 0, next_first = 0;
+        int2 next_row = make_int2(-1, 0);
+        auto fetch = [&]() {
+            int position, end;
+            do {
+                if (lane == 0)
+                    next = atomicAdd(&next_run, 1) * parts + part;
+                next = __shfl_sync(kFullMask, next, 0);
+                if (next >= panels * kGroups)
+                    return;
+                int4 run = __ldg(runs + next / kGroups);
+                position = run.y + next % kGroups * kRows;
+                end = run.z;
+            } while (position >= end);
+            position += lane;
+            next_row = position < end ? __ldg(order + (size_t)(next / kGroups) * kPanel + position)
+                                      : make_int2(-1, 0);
+            next_first = sorted.pair_of(chunk * panels, next * kRows + lane);
+        };
+        fetch();
+        Batch now;
+        if (next < panels * kGroups)
+            now.load(sorted, next_first, 0, pairs_of(next_row.y));
         __pipeline_wait_prior(0);
         __syncthreads();
 
         long long k = first_column + place * kColumns;
         // Rows that the whole block shares, eight lanes an entry.
-        for (int panel = chunk * panels; panel < (chunk + 1) * panels; ++panel) {
-            int longs = sorted.longs[panel].x;
+        for (int panel = 0; panel < panels; ++panel) {
+            int longs = __ldg(runs + panel).x;
             for (int i = part; i < longs; i += parts) {
-                int row = sorted.order[(size_t)panel * kPanelPlaces + i];
-                size_t key = (size_t)chunk * rows + row;
-                int first = ~sorted.slots[key], pairs = pairs_of(sorted.counts[key]);
+                int2 row = __ldg(order + (size_t)panel * kPanel + i);
+                int first = __ldg(keys + row.x * (size_t)kMaxChunks), pairs = pairs_of(row.y);
                 Sums sum =
                     sum_long(sorted, first + threadIdx.x / kChunk, first + pairs, kLarge / kChunk, slab);
                 if (threadIdx.x < kWidth)
@@ -662,68 +645,47 @@ __global__ void __launch_bounds__(kLarge, 1)
 #pragma unroll
                     for (int c = 0; c < kColumns; ++c)
                         sum.at[c] = long_sums[place * kColumns + c];
-                    sum.give(Y + (size_t)row * K + k, adds);
+                    sum.give(Y + (size_t)row.x * K + k, adds);
                 }
                 __syncthreads();
             }
         }
 
         // Rows that a warp takes alone, eight lanes an entry.
-        for (int panel = chunk * panels; panel < (chunk + 1) * panels; ++panel) {
-            int2 longs = sorted.longs[panel];
+        for (int panel = 0; panel < panels; ++panel) {
+            int4 longs = __ldg(runs + panel);
             for (int i = longs.x + (int)threadIdx.x / 32 * parts + part; i < longs.y;
                  i += kLarge / 32 * parts) {
-                int row = sorted.order[(size_t)panel * kPanelPlaces + i];
-                size_t key = (size_t)chunk * rows + row;
-                int first = ~sorted.slots[key], pairs = pairs_of(sorted.counts[key]);
+                int2 row = __ldg(order + (size_t)panel * kPanel + i);
+                int first = __ldg(keys + row.x * (size_t)kMaxChunks), pairs = pairs_of(row.y);
                 Sums sum = sum_long(sorted, first + lane / kChunk, first + pairs, 32 / kChunk, slab);
                 sum.add_lanes();
                 if (lane < kChunk && k < K)
-                    sum.give(Y + (size_t)row * K + k, adds);
+                    sum.give(Y + (size_t)row.x * K + k, adds);
             }
         }
 
-        // Groups. Lanes hold the length and the rows of the next one.
-        const int4* groups = sorted.groups + (size_t)chunk * panels * kGroups;
-        int next = 0, next_row = 0;
-        int4 next_group = make_int4(0, 0, 0, 0);
-        auto fetch = [&]() {
-            do {
-                if (lane == 0)
-                    next = atomicAdd(&next_run, 1) * parts + part;
-                next = __shfl_sync(kFullMask, next, 0);
-                if (next >= panels * kGroups)
-                    return;
-                next_group = __ldg(groups + next);
-            } while (next_group.y < 0);
-            next_row = __ldg(sorted.order + next_group.z + lane);
-        };
-        fetch();
-        Batch now;
-        if (next < panels * kGroups)
-            now.load(sorted, (size_t)next_group.x + lane);
         while (next < panels * kGroups) {
-            int row = next_row, left = next_group.y;
-            size_t slot = (size_t)next_group.x + lane;
+            int2 row = next_row;
+            int first = next_first, pairs = pairs_of(row.y), left = __reduce_max_sync(kFullMask, row.y);
             fetch();
             Sums sum[kChunk];
 #pragma unroll
             for (int j = 0; j < kChunk; ++j)
                 sum[j].clear();
             Batch next_batch;
-            while (left > 2 * kBatch) {
-                next_batch.load(sorted, slot += kBatch * kRows);
+            for (int at = kBatch; left > 2 * kBatch; at += kBatch, left -= 2 * kBatch) {
+                next_batch.load(sorted, first, at, pairs);
                 now.add_all(sum, slab);
                 now = next_batch;
-                left -= 2 * kBatch;
             }
-            next_batch.load(sorted, (size_t)next_group.x + lane);
+            next_batch.load(sorted, next_first, 0, pairs_of(next_row.y));
             now.add_to(sum, left, slab);
             now = next_batch;
             turn(sum);
 #pragma unroll
             for (int j = 0; j < kChunk; ++j) {
-                int target = __shfl_sync(kFullMask, row, lane / kChunk * kChunk + j);
+                int target = __shfl_sync(kFullMask, row.x, lane / kChunk * kChunk + j);
                 if (target >= 0 && k < K)
                     sum[j].give(Y + (size_t)target * K + k, adds);
             }
@@ -761,73 +723,33 @@ static bool by_slabs(int rows, int max_nnz_per_row, int K, const Element* values
 
     int* ints = nullptr;
     cudaGetSymbolAddress((void**)&ints, arena);
-    size_t used = 0;
+    size_t used = 0, many_sums = (size_t)rows * K;
     auto take = [&](size_t count) {
         int* at = ints + used;
         used += (count + 31) / 32 * 32; // begins a line
         return at;
     };
-    int slabs = (K - 1) / kWidth + 1, panels = (rows - 1) / kPanel + 1;
-    size_t keys = (size_t)rows * kMaxChunks, all_panels = (size_t)panels * kMaxChunks;
-    Sorted sorted;
+    Sorted sorted = {};
+    sorted.panels = (rows - 1) / kPanel + 1;
     sorted.totals = (Totals*)take(sizeof(Totals) / sizeof(int));
     sorted.seen = (int2*)take(2 * (size_t)processors);
-    sorted.counts = take(keys);
-    sorted.slots = take(keys);
-    sorted.order = take(all_panels * kPanelPlaces);
-    sorted.longs = (int2*)take(2 * all_panels);
-    sorted.groups = (int4*)take(4 * all_panels * kGroups);
-    if (used > kArena)
+    sorted.lengths = take((size_t)kMaxChunks * sorted.panels * kBins);
+    sorted.runs = (int4*)take(4 * (size_t)kMaxChunks * sorted.panels);
+    sorted.keys = take((size_t)rows * kMaxChunks);
+    if (used >= kArena)
         return false;
-    // Groups of sorted rows need little more room than the entries, and there may be as many of them as slots.
-    size_t slots = (size_t)rows * max_nnz_per_row, many_sums = (size_t)rows * K, pairs = 0;
-    auto make_room = [&](size_t entries) {
-        sorted.room = entries / kRows + (size_t)panels * 256 + 4096;
-        pairs = sorted.room * kRows + kSlack;
-        return sorted.room * kRows <= (size_t)0x7fffffff;
-    };
-    bool fits = slots <= kBlind && make_room(slots) && used + 3 * pairs + 64 <= kArena;
-    int* more = nullptr;
-    look_kernel_optimized<<<processors, kPlacers>>>((long long)slots, col_ids, sorted);
-    if (!fits) {
-        int2 seen[kManySeen];
-        int many = processors < kManySeen ? processors : kManySeen, highest = -1;
-        if (many < processors ||
-            cudaMemcpy(seen, sorted.seen, sizeof(int2) * many, cudaMemcpyDeviceToHost) != cudaSuccess)
-            return false;
-        size_t entries = 0;
-        for (int i = 0; i < many; ++i) {
-            highest = seen[i].x > highest ? seen[i].x : highest;
-            entries += (unsigned)seen[i].y;
-        }
-        if (highest >= kMaxChunks * kHeight || !make_room(entries))
-            return false;
-        if (used + 3 * pairs + 64 > kArena) {
-            if (cudaMallocAsync((void**)&more, (3 * pairs + 64) * sizeof(int), 0) != cudaSuccess) {
-                cudaGetLastError();
-                return false;
-            }
-            ints = more;
-            used = 0;
-            // Places behind the last are read, and not used.
-            cudaMemsetAsync(more, 0, (3 * pairs + 64) * sizeof(int), 0);
-        }
+    sorted.rest = ints + used;
+    sorted.room = kArena - used;
+    float* sums = Y;
+    void* arguments[] = {&rows, &max_nnz_per_row, &values, &col_ids, &sums, &many_sums, &sorted};
+    if (cudaLaunchCooperativeKernel(sort_kernel_optimized, dim3(processors), dim3(kSorters), arguments, 0,
+                                    0) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
     }
-    sorted.packed = (unsigned short*)take(pairs);
-    sorted.values = (float*)take(2 * pairs);
-    size_t half = many_sums / 8 * 4;
-    int row_blocks = rows < processors * 16 ? rows : processors * 16;
-    launch_early(count_kernel_optimized, row_blocks, kSorters, 0, rows, max_nnz_per_row, col_ids, processors,
-                 slabs, Y, half, sorted);
-    launch_early(place_kernel_optimized, processors, kPlacers, 0, rows, panels, Y + half, many_sums - half,
-                 sorted);
-    launch_early(scatter_kernel_optimized, row_blocks, kSorters, 0, rows, max_nnz_per_row, values, col_ids,
-                 sorted);
     cudaFuncSetAttribute(multiply_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     launch_early(multiply_kernel_optimized, processors, kLarge, kShared, rows, max_nnz_per_row, K, values,
                  col_ids, X, Y, sorted);
-    if (more != nullptr)
-        cudaFreeAsync(more, 0);
     return true;
 }
 
@@ -910,7 +832,7 @@ __global__ void __launch_bounds__(kThreads)
 
 extern "C" void spmm_ell_optimized(int rows, int max_nnz_per_row, int K, const float* values,
                                    const int* col_ids, const float* X, float* Y) {
-    if ((long long)rows * max_nnz_per_row >= kManySlots && K >= kManyColumns &&
+    if ((double)rows * max_nnz_per_row * K >= kManyTerms && K >= kManyColumns &&
         by_slabs(rows, max_nnz_per_row, K, values, col_ids, X, Y))
         return;
     int slabs = (K - 1) / kNarrowSlab + 1;
