@@ -51,9 +51,9 @@ LIGHT = {
     "matrix_mul": 8e4,
     "high_order_contraction": 3e5,
     "square_matrix_mul": 1.2e6,
-    "spmm_coo": 5e4,
+    "spmm_coo": 2e4,
     "spmm_csc": 5e4,
-    "spmm_csr": 5e4,
+    "spmm_csr": 2e4,
     "spmm_ell": 5e4,
     "spmv_coo": 50,
 }
