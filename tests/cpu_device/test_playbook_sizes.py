@@ -1,0 +1,169 @@
+"""Paths that sorting, top_k, prefix_sum and fft take beyond their tasks' sizes, or where clusters can't be started."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpu_device.run_text import run_text
+from cudamaster.core import resources
+
+PLAYBOOK = resources.package() / "playbook"
+# Wrappers by a name for both precisions, and arrays of the host and the device.
+COMMON = """
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+#ifdef IN_BF16
+typedef __nv_bfloat16 Number;
+static float number(Number x) { return __bfloat162float(x); }
+#define CALL TASK_bf16_optimized
+#else
+typedef float Number;
+static float number(Number x) { return x; }
+#define CALL TASK_optimized
+#endif
+template <class T> static T* on_device(const std::vector<T>& from) {
+    void* to = nullptr;
+    cudaMalloc(&to, from.size() * sizeof(T));
+    cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice);
+    return (T*)to;
+}
+template <class T> static std::vector<T> on_host(const T* from, size_t count) {
+    std::vector<T> to(count);
+    cudaMemcpy(to.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost);
+    return to;
+}
+"""
+MAINS = {
+    "sorting": """
+int main(int, char** words) {
+    int N = std::atoi(words[1]), kinds = std::atoi(words[2]), start = std::atoi(words[3]);
+    unsigned seed = 1;
+    std::vector<Number> data(start + N);
+    std::vector<float> expected(N);
+    for (int i = 0; i < N; ++i) {
+        seed = seed * 1664525u + 1013904223u;
+        data[start + i] = (Number)((float)(seed >> 8) * (seed & 128 ? 1.0f : -1.0f));
+        if (kinds > 0)
+            data[start + i] = (Number)(seed >> 8 & 1 ? INFINITY : -(float)((seed >> 9) % kinds));
+        expected[i] = number(data[start + i]);
+    }
+    std::sort(expected.begin(), expected.end());
+    Number* device = on_device(data);
+    CALL(device + start, N);
+    data = on_host(device, start + N);
+    for (int i = 0; i < N; ++i)
+        if (number(data[start + i]) != expected[i])
+            return 1;
+    return cudaDeviceSynchronize() != cudaSuccess;
+}
+""",
+    "top_k": """
+int main(int, char** words) {
+    int N = std::atoi(words[1]), k = std::atoi(words[2]), rising = std::atoi(words[3]);
+    unsigned seed = 1;
+    std::vector<Number> input(N);
+    for (int i = 0; i < N; ++i) {
+        seed = seed * 1664525u + 1013904223u;
+        input[i] = (Number)(float)(rising ? i : (int)(seed >> 8) % 100000);
+    }
+    std::vector<int> order(N);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return number(input[a]) > number(input[b]); });
+    Number* values = on_device(std::vector<Number>(k));
+    int* indices = on_device(std::vector<int>(k, -1));
+    CALL(values, indices, on_device(input), N, k);
+    auto found = on_host(values, k);
+    auto at = on_host(indices, k);
+    for (int i = 0; i < k; ++i)
+        if (at[i] != order[i] || number(found[i]) != number(input[order[i]]))
+            return 1;
+    return cudaDeviceSynchronize() != cudaSuccess;
+}
+""",
+    "prefix_sum": """
+int main(int, char** words) {
+    int N = std::atoi(words[1]), start = std::atoi(words[2]);
+    std::vector<Number> input(start + N), none(start + N, (Number)NAN);
+    for (int i = 0; i < N; ++i)
+        input[start + i] = (Number)(float)((i * 7) % 11 - 5 + (i % 4096 == 0)); // sums are whole numbers
+    Number *from = on_device(input), *to = on_device(none);
+    CALL(to + start, from + start, N);
+    auto output = on_host(to, start + N);
+    float sum = 0.0f;
+    for (int i = 0; i < N; ++i) {
+        sum += number(input[start + i]);
+        if (number(output[start + i]) != number((Number)sum))
+            return 1;
+    }
+    return cudaDeviceSynchronize() != cudaSuccess;
+}
+""",
+    "fft": """
+int main(int, char** words) {
+    int N = std::atoi(words[1]), places[] = {0, 1, N / 3, N / 2 + 5, N - 2};
+    std::vector<Number> real(N, (Number)0.0f), img(N, (Number)0.0f), none(N, (Number)NAN);
+    for (int i = 0; i < 5; ++i) {
+        real[places[i]] = (Number)(float)(i + 1);
+        img[places[i]] = (Number)(float)(2 - i);
+    }
+    Number *to_real = on_device(none), *to_img = on_device(none);
+    CALL(on_device(real), on_device(img), to_real, to_img, N);
+    real = on_host(to_real, N);
+    img = on_host(to_img, N);
+    double allowed = sizeof(Number) == 2 ? 0.1 : 1e-5;
+    for (int k = 0; k < N; ++k) {
+        double re = 0, im = 0;
+        for (int i = 0; i < 5; ++i) {
+            double turn = -2 * M_PI * (double)((long long)k * places[i] % N) / N;
+            re += (i + 1) * std::cos(turn) - (2 - i) * std::sin(turn);
+            im += (i + 1) * std::sin(turn) + (2 - i) * std::cos(turn);
+        }
+        if (!(std::abs(number(real[k]) - re) <= allowed && std::abs(number(img[k]) - im) <= allowed))
+            return 1;
+    }
+    return cudaDeviceSynchronize() != cudaSuccess;
+}
+""",
+}
+# Odd sizes are sorted by digits, those above 20000 with the states of very long arrays and memory of their own. Of
+# the others only multiples of four get a cluster, and many buckets count as too large for a block.
+SORTING = {
+    "if (N <= kRuns * kRun) {": "if (N <= kRuns * kRun && N % 2 == 0) {",
+    "if (clustered && sort_in_cluster": "if (clustered && N % 4 == 0 && sort_in_cluster",
+    "if (count > kRoom)": "if (count > kRun)",
+    "if (N < 1 << 30)": "if (N < 20000)",
+    "kScratch = 1 << 20": "kScratch = 1 << 14",
+}
+SIZES: dict[str, list[tuple[int, ...]]] = {
+    "sorting": [(8193, 0, 0), (20003, 0, 1), (16383, 3, 0), (8192, 0, 1), (8194, 2, 0), (4098, 0, 1), (16386, 0, 0)],
+    "top_k": [(65537, 128, 0), (100003, 7, 1), (65537, 1, 0)],
+    "prefix_sum": [(4097, 1), (40001, 1), (300001, 0), (262144, 0)],
+    "fft": [(1 << 19,)],
+}
+STEPS = {
+    "sorting": "3_one_launch",
+    "top_k": "2_one_cluster",
+    "prefix_sum": "2_clusters_read_what_is_before",
+    "fft": "2_one_cluster",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("task", "sizes"), [(task, sizes) for task, each in SIZES.items() for sizes in each])
+def test_a_step_is_right_beyond_the_sizes_of_its_task(
+    task: str, sizes: tuple[int, ...], precision: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Longer and unaligned arrays, and ways that only other GPUs or other inputs take."""
+    text = (PLAYBOOK / task / precision / f"{STEPS[task]}.cu").read_text()
+    for old, new in (SORTING if task == "sorting" else {}).items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    text += "#define IN_BF16\n" if precision == "bf16" else ""
+    ran = run_text(text + COMMON.replace("TASK", task) + MAINS[task], sizes, tmp_path_factory)
+    assert ran.exit_code == 0, ran.stderr
