@@ -249,6 +249,20 @@ def test_generators_are_those_of_the_header() -> None:
     assert known["ell"] == (2, 5, 2)
     text = (resources.bench() / "include" / "mskb" / "inputs.h").read_text()
     assert len(known) == text.count("\nvoid ")
+    with_outliers = re.findall(r"^void (\w+)\([^)]*double outliers = 1\);", text, re.MULTILINE)
+    assert with_outliers == list(card_checks.WITH_OUTLIERS)
+
+
+@pytest.mark.parametrize(("outliers", "refused"), [("2", False), ("0.5", True), ("3.0e+38", False), ("3.4e+38", True)])
+def test_outliers_are_larger_and_of_the_type_in_each_precision(outliers: str, refused: bool) -> None:
+    """The largest number of bf16 is 3.39e38, and that of fp32 is 3.403e38."""
+    fields = yaml.safe_load((resources.bench() / "tasks" / "matrix_mul.yaml").read_text())
+    fields["verify"] = [{"M": 3, "N": 3, "K": 3, "outliers": float(outliers)}]
+    if refused:
+        with pytest.raises(ValueError, match=r"outliers of A are .*(1 is the least|bfloat16 holds at most 3\.38953)"):
+            cards.TaskCard.model_validate(fields)
+    else:
+        assert cards.TaskCard.model_validate(fields).cases
 
 
 def test_unknown_task_lists_the_known() -> None:
