@@ -1,5 +1,6 @@
 """Cards: all cases of the paper's table, and a clear error for a card that is wrong."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,7 @@ def test_a_file_that_is_no_card(tmp_path: Path, content: bytes) -> None:
 MORE_CHECKS = {
     "softmax": [{"N": 2, "C": [5120, 16392]}],
     "batch_norm": [{"N": [200, 1024], "C": 24}, {"N": 1024, "C": 16, "low": -1010.0, "high": -1000.0}],
+    "max_pooling_2d": [{"N": 1, "C": 1, "H": 4, "W": 256, "kernel_size": 2, "stride": 1, "padding": 1}],
 }
 SPARSE = [f"{product}_{layout}" for product in ("spmv", "spmm") for layout in ("coo", "csr", "csc", "ell")]
 
@@ -234,6 +236,14 @@ def test_cards_that_check_more_than_before_time_the_same(name: str) -> None:
     assert (cards.TaskCard.model_validate(fields).hash,) == card.timed_as
 
 
+def test_kept_results_are_of_the_measure_of_todays_cards() -> None:
+    """A card that changes names its earlier form in `timed_as`, if what was timed is still the same."""
+    kept = json.loads((Path(__file__).parents[1] / "results" / "h200" / "report.json").read_text())
+    found = {(one["task"], one["card_hash"]) for one in kept["results"]}
+    assert {task for task, _ in found} == set(cards.names())
+    assert [task for task, known in sorted(found) if not cards.load(task).times_as(known)] == []
+
+
 def test_what_explains_a_floor_does_not_make_another_card() -> None:
     """Kept results name the hash of their card, and nothing is judged by `gathered`."""
     fields = yaml.safe_load((resources.bench() / "tasks" / "spmm_csr.yaml").read_text())
@@ -249,6 +259,20 @@ def test_generators_are_those_of_the_header() -> None:
     assert known["ell"] == (2, 5, 2)
     text = (resources.bench() / "include" / "mskb" / "inputs.h").read_text()
     assert len(known) == text.count("\nvoid ")
+    with_outliers = re.findall(r"^void (\w+)\([^)]*double outliers = 1\);", text, re.MULTILINE)
+    assert with_outliers == list(card_checks.WITH_OUTLIERS)
+
+
+@pytest.mark.parametrize(("outliers", "refused"), [("2", False), ("0.5", True), ("3.0e+38", False), ("3.4e+38", True)])
+def test_outliers_are_larger_and_of_the_type_in_each_precision(outliers: str, refused: bool) -> None:
+    """The largest number of bf16 is 3.39e38, and that of fp32 is 3.403e38."""
+    fields = yaml.safe_load((resources.bench() / "tasks" / "matrix_mul.yaml").read_text())
+    fields["verify"] = [{"M": 3, "N": 3, "K": 3, "outliers": float(outliers)}]
+    if refused:
+        with pytest.raises(ValueError, match=r"outliers of A are .*(1 is the least|bfloat16 holds at most 3\.38953)"):
+            cards.TaskCard.model_validate(fields)
+    else:
+        assert cards.TaskCard.model_validate(fields).cases
 
 
 def test_unknown_task_lists_the_known() -> None:

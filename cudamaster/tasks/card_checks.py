@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,18 @@ from cudamaster.core import resources
 from cudamaster.core.expressions import ExpressionError, Number, call, evaluate, to_c
 from cudamaster.tasks.held_out import check_blocks
 from cudamaster.tasks.misfits import Misfits
-from cudamaster.tasks.parameters import NOT_IN_PYTORCH, RANGES, WHOLE, check_bounds, check_filled
+from cudamaster.tasks.parameters import LARGEST, NOT_IN_PYTORCH, RANGES, WHOLE, check_bounds, check_filled
 
 if TYPE_CHECKING:
     from cudamaster.tasks.cards import Case, TaskCard
 
 _MOST_CASES = 500
+# Generators whose last number is how many times larger outliers are, and the largest of the other elements.
+WITH_OUTLIERS: Mapping[str, Callable[..., float]] = {
+    "uniform": lambda low, high, _: max(abs(low), abs(high)),
+    "spectral": lambda n, _: math.sqrt(3 / max(n, 1)),
+    "ell": lambda *_: 1,
+}
 
 
 def check(card: TaskCard) -> None:
@@ -147,6 +153,9 @@ def check_case(card: TaskCard, case: Case) -> None:
                 raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
     with misfits.at():
         _check_whole(card, case)
+    for k in range(len(card.inputs)):
+        with misfits.at("inputs", k):
+            _check_outliers(card, k, case)
     for precision in card.precisions:
         with misfits.at("floor"):
             if negative := [key for key, amount in card.floor_of(case, precision).items() if amount < 0]:
@@ -175,6 +184,29 @@ def _check_whole(card: TaskCard, case: Case) -> None:
                 farthest = max(abs(low), abs(high)) * outliers[0]
                 low, high = -farthest if low < 0 else low, farthest
             check_bounds(generator, whole[filled], low, high, f"in case {case.label}")
+
+
+def _check_outliers(card: TaskCard, k: int, case: Case) -> None:
+    """Raises ValueError where outliers that the generator number k makes are smaller than the others, or too large."""
+    name, arguments = call(card.inputs[k])
+    buffers = generators()[name][0]
+    if name not in WITH_OUTLIERS or len(arguments) < sum(generators()[name]):
+        return
+    filled = arguments[buffers - 1]
+    numbers = [evaluate(argument, case.values) for argument in arguments[buffers:]]
+    outliers, where = numbers[-1], f"in case {case.label}"
+    if not outliers >= 1:
+        raise ValueError(
+            f"outliers of {filled} are {outliers:g} times as large as other elements {where}: 1 is the least"
+        )
+    parameter = next(p for p in card.parameters if p.name == filled)
+    farthest = WITH_OUTLIERS[name](*numbers) * outliers
+    for precision in card.precisions:
+        kind = parameter.element_type(precision)
+        if outliers > 1 and farthest > (most := LARGEST.get(kind, math.inf)):
+            raise ValueError(
+                f"outliers of {filled} are up to {farthest:g} {where}, and {kind} holds at most {most:.9g}"
+            )
 
 
 def _filled_by(card: TaskCard, generator: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -39,6 +40,13 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "unsigned int": (0, 2**32 - 1),
     "size_t": (0, WHOLE),
     "bool": (0, 1),
+}
+# The largest finite number of the others, by their names in C.
+LARGEST: Mapping[str, float] = {
+    "double": sys.float_info.max,
+    "float": float.fromhex("0x1.fffffep127"),
+    "__nv_bfloat16": float.fromhex("0x1.fep127"),
+    "__half": 65504.0,
 }
 
 
