@@ -119,7 +119,7 @@ __device__ __forceinline__ void prefix_sum_wait(unsigned barrier) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm volatile("{.reg .pred done;\n"
                  "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
                  "@!done bra again;}" ::"r"(barrier)
                  : "memory");
 #endif
