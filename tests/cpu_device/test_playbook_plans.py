@@ -589,3 +589,49 @@ def test_a_convolution_by_transforms_is_as_exact_as_the_task_asks(
         text = text.replace(plan, here)
     ran = run_text(text + CONVOLUTION, sizes, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
+
+
+# A first piece of weights that are all zero, and inputs that begin with zeros and go on with large numbers: sums are
+# brought from the largest scale there is to a small one.
+AFTER_ZEROS = """
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+int main(int, char** words) {
+    int inputs = std::atoi(words[1]), weights = std::atoi(words[2]), outputs = inputs - weights + 1;
+    std::vector<float> input(inputs), kernel(weights), output(outputs, NAN);
+    for (int i = 2400; i < inputs; ++i)
+        input[i] = std::ldexp((float)(i * 7 % 9 - 4), std::atoi(words[3]));
+    for (int k = 256; k < weights; ++k)
+        kernel[k] = (float)(k * 5 % 9 - 4);
+    float* places[3];
+    int k = 0;
+    for (std::vector<float>* numbers : {&input, &kernel, &output}) {
+        cudaMalloc(&places[k], numbers->size() * 4);
+        cudaMemcpy(places[k++], numbers->data(), numbers->size() * 4, cudaMemcpyHostToDevice);
+    }
+    conv_1d_optimized(places[0], places[1], places[2], inputs, weights);
+    if (cudaDeviceSynchronize() != cudaSuccess)
+        return 2;
+    cudaMemcpy(output.data(), places[2], output.size() * 4, cudaMemcpyDeviceToHost);
+    int wrong = 0;
+    for (int i = 0; i < outputs; ++i) {
+        double sum = 0;
+        for (int k = 0; k < weights; ++k)
+            sum += (double)input[i + k] * kernel[k];
+        wrong += output[i] != sum;
+    }
+    std::fprintf(stderr, "%d of %d wrong\\n", wrong, outputs);
+    return wrong != 0;
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [0, 28, 100])
+def test_a_convolution_is_right_after_a_piece_of_zeros(exponent: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """With inputs up to 2^30 the factor between the scales was infinite once, and zero sums became NaN."""
+    text = (PLAYBOOK / "conv_1d/fp32/2_tensor_cores_on_two_halves.cu").read_text()
+    ran = run_text(text + AFTER_ZEROS, (3000, 400, exponent), tmp_path_factory)
+    assert ran.exit_code == 0, ran.stderr

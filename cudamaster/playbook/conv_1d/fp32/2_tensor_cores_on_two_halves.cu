@@ -167,7 +167,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
             scale = scale_of(most);
             scale_of_weights = scale_of(most_weight);
             if (piece) {
-                float2 by = factors_of(scale + scale_of_weights - before);
+                // By a smaller factor nothing of the sums would be left.
+                float2 by = factors_of(max(scale + scale_of_weights - before, -252));
 #pragma unroll
                 for (int j = 0; j < 4; ++j)
 #pragma unroll

@@ -1,22 +1,23 @@
 // idea: Fourier transforms of tiles in shared memory
 // why: The step before makes three products where one is needed, of sums that have a thousand terms with 32 x 32
-//      weights. The transform of a tile of 128 x 128 inputs, multiplied by that of the weights, gives 97 x 97 outputs
-//      for about 90 operations a number. Weights are real, so two tiles are transformed as one, as real and imaginary
-//      parts. Their 128 KB stay in shared memory, and inputs and outputs are moved once. A thread has 32 numbers in
-//      registers at a time: every fourth row of a column; then four rows and every sixteenth column of them; then
-//      sixteen neighbours of a row, twice. So there are three passes, and three back. Each leaves its numbers where it
-//      found them, and the way back undoes the order. All but the first and the last stay among eight rows that
-//      belong to a warp, so two tiles need two barriers. The weights' transform is made by each block, as its first
-//      tile, and half of it is kept: the other half is its conjugate. On the way back columns that give no output are
-//      left out, and half of the first tile's next inputs are loaded before the last pass. Errors of a transform go by
-//      the largest inputs of two tiles, not by those of an output. With 32 x 32 weights they are a tenth of what the
-//      task allows, and two fifths if four inputs are 256 times the others; with 16 x 16 they may be more than it
-//      allows. So fewer than 22 x 22 weights take the step before, and so do few tiles, which would leave
-//      multiprocessors without work, and GPUs without 215 KB of shared memory for a block.
-//      On an H200 with cold caches 4096 x 4096 with 32 x 32 weights takes 96 to 98 µs between events, 100 to 101 for
-//      the whole call, where the step before has 200 and 203; with 22 x 22 weights 101 where it has 160. 1024 x 1024
-//      with 32 x 32 are 121 tiles, one for each block: 30.5 for the whole call where it has 31.8. What binds it now:
-//      all blocks load, calculate and store at the same times. A variant that differs in how much it loads early issued
+//      weights. The transform of a tile of 128 x 128 inputs, multiplied by that of the weights, gives 97 rows of 96
+//      outputs for about 90 operations a number. Weights are real, so two tiles are transformed as one, as real and
+//      imaginary parts. Their 128 KB stay in shared memory, and inputs and outputs are moved once. A thread has 32
+//      numbers in registers at a time: every fourth row of a column; then four rows and every sixteenth column of them;
+//      then sixteen neighbours of a row, twice. So there are three passes, and three back. Each leaves its numbers
+//      where it found them, and the way back undoes the order. All but the first and the last stay among eight rows
+//      that belong to a warp, so two tiles need two barriers. The weights' transform is made by each block, as its
+//      first tile, and half of it is kept: the other half is its conjugate. On the way back columns that give no output
+//      are left out, and half of the first tile's next inputs are loaded before the last pass. A transform's sums are
+//      up to 23000 times as large as inputs: with inputs beyond 1e34 they may overflow, and weights below 1e-36 lose
+//      bits. Errors of a transform go by the largest inputs of two tiles, not by those of an output. With 32 x 32
+//      weights they are a tenth of what the task allows, and two fifths if four inputs are 256 times the others; with
+//      16 x 16 they may be more than it allows. So fewer than 22 x 22 weights take the step before, and so do few
+//      tiles, which would leave multiprocessors without work, and GPUs without 215 KB of shared memory for a block. On
+//      an H200 with cold caches 4096 x 4096 with 32 x 32 weights takes 96 to 98 µs between events, 100 to 101 for the
+//      whole call, where the step before has 200 and 203; with 22 x 22 weights 101 where it has 160. 1024 x 1024 with
+//      32 x 32 are 121 tiles, one for each block: 30.5 for the whole call where it has 31.8. What binds it now: all
+//      blocks load, calculate and store at the same times. A variant that differs in how much it loads early issued
 //      instructions in 58 of 100 clocks, and others without their stores took 17 µs less.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda_fp16.h>

@@ -19,18 +19,18 @@
 //      not say how many columns there are: chunks are always as high as a slab, and units come in an order
 //      in which it does not matter that the last is smaller. Where there are many, blocks begin one after
 //      the other, so that some load slabs while others multiply. Step 1's kernel takes fewer than 250
-//      million slots times K, K that is no multiple of 8, and GPUs with less shared memory than an H100;
-//      matrices with more than 110560 columns, or for which 64 MB of places are too few, are gathered as in
-//      step 1. By benchmarks/spmm_times.cu, in one run on an H200, it takes 55, 108, 159, 257 and 423 µs at
-//      2048 to 32768 columns and K = 4096, where an earlier form, with slabs of 1792 rows by 64 columns and
-//      sorted by four launches, takes 119, 171, 267 and 444 from 4096 columns on, and step 1's kernel 73 at
-//      2048; 1024 columns take 44 in either way. With half of the entries in 40 rows, at 4096 columns, it
-//      takes 141 where that form takes 161, and with half of them in three rows, at 8192, 247 where it
-//      takes 435. What binds it at 32768 columns: the sorting takes 32 µs, of which 9 clear sums; without
-//      loads of slabs it takes 404 of 425, without additions to sums 408. Tried: the first chunk stores
-//      sums, and blocks with others wait for that, by another run 5 µs less at 4096 columns, but 7 more at
-//      32768; all sorted and multiplied by one launch in which a block keeps its columns of Y, 519 µs at
-//      32768. No faster: 640 or 768 threads; batches of one and three pairs of entries.
+//      million slots times K, K below 512 or no multiple of 8, and GPUs with less shared memory than an
+//      H100; matrices with more than 110560 columns, or for which 64 MB of places are too few, are gathered
+//      as in step 1. By benchmarks/spmm_times.cu, in one run on an H200, it takes 55, 108, 159, 257 and 423
+//      µs at 2048 to 32768 columns and K = 4096, where an earlier form, with slabs of 1792 rows by 64
+//      columns and sorted by four launches, takes 119, 171, 267 and 444 from 4096 columns on, and step 1's
+//      kernel 73 at 2048; 1024 columns take 44 in either way. With half of the entries in 40 rows, at 4096
+//      columns, it takes 141 where that form takes 161, and with half of them in three rows, at 8192, 247
+//      where it takes 435. What binds it at 32768 columns: the sorting takes 32 µs, of which 9 clear sums;
+//      without loads of slabs it takes 404 of 425, without additions to sums 408. Tried: the first chunk
+//      stores sums, and blocks with others wait for that, by another run 5 µs less at 4096 columns, but 7
+//      more at 32768; all sorted and multiplied by one launch in which a block keeps its columns of Y, 519
+//      µs at 32768. No faster: 640 or 768 threads; batches of one and three pairs of entries.
 // flags: -O3 --use_fast_math
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>

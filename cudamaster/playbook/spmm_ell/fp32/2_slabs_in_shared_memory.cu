@@ -16,7 +16,7 @@
 //      call does not say how many columns there are: chunks are always as high as a slab, and units come in
 //      an order in which it does not matter that the last is smaller. Where there are many, blocks begin
 //      one after the other, so that some load slabs while others multiply. Step 1's kernel takes fewer than
-//      150 million slots times K, K that is no multiple of 4, and GPUs with less shared memory than an
+//      150 million slots times K, K below 512 or no multiple of 4, and GPUs with less shared memory than an
 //      H100; matrices with more than 114688 columns, or for which 64 MB of places are too few, are gathered
 //      as in step 1. By benchmarks/spmm_times.cu, in one run on an H200, it takes 52, 85, 125, 196, 332 and
 //      610 µs at 1024 to 32768 columns and K = 4096, where an earlier form, sorted by four launches, takes
