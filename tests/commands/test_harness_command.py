@@ -10,6 +10,7 @@ from command_line import run
 
 from cudamaster.core import resources
 from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.tasks import cards
 
 
 def test_the_harness_is_one_file_that_builds_alone(tmp_path: Path) -> None:
@@ -74,7 +75,8 @@ def test_the_harness_of_one_file_judges_by_itself(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stderr
     assert lines[-1]["event"] == "end"
-    assert sum(line["event"] == "check" and line["ok"] for line in lines) == 3 * 15
+    cases = sum(not case.sweep for case in cards.load("spmv_csr").cases)
+    assert sum(line["event"] == "check" and line["ok"] for line in lines) == 3 * cases > 0
     for senseless in ("--calls abc", "--calls -1", "--calls 1e99", "--calls 99999999999999999999", "--seed 1x",
                       "--call-limit nan", "--cases some", "--pairs 0", "--calls"):  # fmt: skip
         done = subprocess.run([linked.object, *senseless.split()], capture_output=True, text=True, check=False)
