@@ -9,7 +9,8 @@
 takes turns: 3 warm-ups and 50 calls of each, in an order that is drawn for every turn, with a cold L2 cache. A turn has
 two calls of each: one by the host's clock until the device is idle, one by events on the device, which has other work
 while the host launches. Python's own time is part of the first, so the second is what to compare kernels by. Each
-one's result is compared with fp64 on a sample first: what is wrong is listed, and not timed.
+one's result is compared with fp64 on a sample first: what is wrong is listed, and not timed. Of two outputs only the
+first is compared, the real parts of fft and the values of top_k: `cudamaster vendor` and `evaluate` check all.
 
 TF32 is off. bf16 products are timed with sums in fp32, as the cards ask, and as PyTorch does it by default: slices of a
 sum may be rounded. What is made outside a call is made outside here too: masks in the form that an operator wants,

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch_operators
 import torch_plot
 
@@ -45,16 +46,19 @@ def test_the_table_sets_the_fastest_operator_that_does_the_task_beside_ours(tmp_
 
 
 def test_times_over_a_size_are_drawn(tmp_path: Path) -> None:
-    """A panel for each task and precision; PyTorch has no line where it has no operator."""
+    """A panel for each task, precision and other size; a task without the size is named."""
     cases = [
-        {"task": "fft", "precision": precision, "case": f"N={n}", "contenders": {"ours": timed("ours", 5.0 + n / 1000)}}
-        for precision in ("fp32", "bf16")
+        {"task": "top_k", "precision": "bf16", "case": f"N={n},k={k}", "contenders": {"ours": timed("ours", n / 100)}}
+        for k in (32, 64)
         for n in (1024, 65536)
     ]
     (tmp_path / "sizes.json").write_text(json.dumps({"about": {}, "cases": cases}))
     torch_plot.plot(tmp_path / "sizes.json", tmp_path / "sizes.svg")
     drawn = (tmp_path / "sizes.svg").read_text("utf-8")
-    assert all(text in drawn for text in ("fft, fp32", "fft, bf16", "2^10", "µs on the device"))
+    assert all(text in drawn for text in ("top_k, bf16, k=32", "top_k, bf16, k=64", "2^10", "µs on the device"))
+    (tmp_path / "sizes.json").write_text(json.dumps({"about": {}, "cases": [{**cases[0], "case": "M=8"}]}))
+    with pytest.raises(SystemExit, match="top_k has no size N"):
+        torch_plot.plot(tmp_path / "sizes.json", tmp_path / "sizes.svg")
 
 
 def test_what_is_kept_has_our_kernel_and_an_operator_for_every_timed_case() -> None:
