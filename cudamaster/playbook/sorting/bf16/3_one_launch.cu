@@ -11,13 +11,18 @@
 //      over where others turn directions, keep the larger or the smaller key by two instructions, and have
 //      each distance once in the code, as instructions come from cold memory, too. Up to 8192 elements the
 //      blocks are a cluster, whose barrier takes 0.4 µs where that of the grid takes 1.1; a cooperative
-//      launch takes 0.4 µs more than another. More than 65536 elements are sorted by digits of 8 bits, in
-//      tiles that look back at what those before them have counted. On an H200 65536 elements take 23 to 25
-//      µs, where an empty launch takes 12 to 13 and CUB 60; to count the 65536 possible values in two
-//      launches took 26, and 43 to 67 with one value or two, as all additions met at the same counters.
-//      Other inputs differ by less than a tenth. 4096 take 19.7 (CUB 21). 2^20 take 42 µs (CUB 58), 2^26
-//      1.2 ms (CUB 0.77). What binds it now is as in fp32, as keys of 16 bits have registers of 32; two to
-//      a register would halve the shuffles and comparisons.
+//      launch takes 0.4 µs more than another. Up to 2048 elements one block sorts, with two keys in a word.
+//      Of more than 65536 elements, each of the 65536 possible values is counted: a block counts half of
+//      the values in shared memory, the last block finds which occur and where they begin, and a second
+//      launch writes them. So each element is read twice, by two blocks, and written once. On an H200
+//      65536 elements take 21 µs, where an empty launch takes 9 and CUB 43; sorted, reversed and equal
+//      inputs and inputs of two values or extremes take 19 to 19.5. 4096 take 17.2 (CUB 18), 2048 14.8,
+//      where a cluster took 17.8. 2^17 take 38 µs (CUB 45), 2^20 40 (CUB 52), 2^26 153 (CUB 767), where
+//      sorting by digits took 42, 47 and 1340; with bit patterns at random, which have most of the
+//      values, 2^17 take 70 (CUB 46), 2^20 84 (CUB 54), 2^26 204 (CUB 786). To count 65536 elements with
+//      counters in memory took 26, and 43 to 67 with one value or two, as all additions met at the same
+//      counters. What binds it now is as in fp32, as keys of 16 bits have registers of 32; of long arrays
+//      the counting, and up to 2^20 that one block finds where the values begin.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
@@ -28,12 +33,15 @@ typedef unsigned short Element; // the bits
 constexpr int kItems = 4; // keys of a thread
 constexpr int kThreads = 512;
 constexpr int kRoom = kItems * kThreads; // keys that a block can sort
-constexpr int kFew = 1024;               // elements up to which one block sorts them
-constexpr int kRun = 512;                // elements that a block takes at first, at most
-constexpr int kRuns = 128;               // at most
-constexpr int kSamples = 1024;           // at most
-constexpr int kOversampling = 16;        // samples for each bucket, as far as there are so many
-constexpr int kCluster = 16;             // blocks, at most
+constexpr int kFew = 2048;               // elements up to which one block sorts them
+constexpr int kFewThreads = 256;
+constexpr int kFewItems = kFew / kFewThreads;
+constexpr int kWords = kFewItems / 2; // of such a thread
+constexpr int kRun = 512;             // elements that a block takes at first, at most
+constexpr int kRuns = 128;            // at most
+constexpr int kSamples = 1024;        // at most
+constexpr int kOversampling = 16;     // samples for each bucket, as far as there are so many
+constexpr int kCluster = 16;          // blocks, at most
 constexpr unsigned int kFullMask = 0xffffffffu;
 constexpr unsigned int kPadding = 0xfffffffeu; // beyond the key of infinity
 
@@ -166,19 +174,119 @@ template <int kCount> __device__ unsigned int below(const unsigned int* keys, un
     return count + (keys[count] < key);
 }
 
-// Up to kFew elements, by one block.
-__global__ void __launch_bounds__(kThreads) sort_few_bf16_kernel_optimized(Element* data, int N, int part) {
-    __shared__ unsigned int tile[2][kItems][kThreads];
-    int first = threadIdx.x * kItems;
-    unsigned int key[kItems];
+// Two keys of 16 bits in a word.
+__device__ __forceinline__ unsigned int smaller_of(unsigned int a, unsigned int b) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm("min.u16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+#else
+    return __vminu2(a, b);
+#endif
+}
+__device__ __forceinline__ unsigned int larger_of(unsigned int a, unsigned int b) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm("max.u16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+#else
+    return __vmaxu2(a, b);
+#endif
+}
+__device__ __forceinline__ void keep_two(unsigned int& keys, unsigned int others, bool larger) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p max.u16x2 %0, %0, %1;\n\t@!p min.u16x2 %0, %0, "
+        "%1;\n\t}"
+        : "+r"(keys)
+        : "r"(others), "r"((unsigned int)larger));
+#else
+    keys = larger ? larger_of(keys, others) : smaller_of(keys, others);
+#endif
+}
+template <int kFirst, int kSecond> __device__ __forceinline__ void order_two(unsigned int (&key)[kWords]) {
+    unsigned int low = smaller_of(key[kFirst], key[kSecond]);
+    key[kSecond] = larger_of(key[kFirst], key[kSecond]);
+    key[kFirst] = low;
+}
+template <int kLanes> __device__ __forceinline__ void order_words_in_warp(unsigned int (&key)[kWords]) {
+    bool larger = (threadIdx.x & kLanes) != 0;
+    unsigned int other[kWords];
 #pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        key[k] = first + k < N ? to_key(data[first + k]) : kPadding;
-    sort_keys(key, tile, part, 1);
+    for (int k = 0; k < kWords; ++k)
+        other[k] = __shfl_xor_sync(kFullMask, key[k], kLanes);
 #pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        if (first + k < N)
-            data[first + k] = to_value(key[k]);
+    for (int k = 0; k < kWords; ++k)
+        keep_two(key[k], other[k], larger);
+}
+
+// Up to kFew elements, by one block. A bitonic sort, too, with two keys in a word. The lower halves and the upper
+// ones are sorted each for themselves, the upper ones at last in descending order; then words are compared with
+// themselves turned around, and both halves merged.
+__global__ void __launch_bounds__(kFewThreads)
+    sort_few_bf16_kernel_optimized(Element* data, int N, int part) {
+    __shared__ unsigned int tile[2][kWords][kFewThreads];
+    int t = threadIdx.x, side = 0, threads = part / kFewItems, words = part / 2;
+    unsigned int key[kWords], turned = (t & 1) != 0 ? ~0u : 0;
+#pragma unroll
+    for (int k = 0; k < kFewItems; ++k) {
+        int i = k * threads + t;
+        unsigned int own = i < N ? to_key(data[i]) : 0xffffu; // beyond the key of infinity
+        key[k / 2] = k % 2 == 0 ? own : key[k / 2] | own << 16;
+    }
+#pragma unroll
+    for (int k = 0; k < kWords; ++k)
+        key[k] ^= turned;
+    order_two<0, 1>(key), order_two<2, 3>(key);
+    order_two<0, 2>(key), order_two<1, 3>(key);
+    order_two<1, 2>(key);
+#pragma unroll 1
+    for (int size = 2 * kWords; size <= part; size *= 2) {
+        unsigned int turn = size < words    ? (t * kWords & size) != 0 ? ~0u : 0
+                            : size == words ? 0xffff0000u
+                                            : 0;
+#pragma unroll
+        for (int k = 0; k < kWords; ++k)
+            key[k] ^= turned ^ turn;
+        turned = turn;
+        if (size == part) {
+#pragma unroll
+            for (int k = 0; k < kWords; ++k) {
+                unsigned int other = __byte_perm(key[k], 0, 0x1032);
+                key[k] = __byte_perm(smaller_of(key[k], other), larger_of(key[k], other), 0x7610);
+            }
+        }
+#pragma unroll 1
+        for (int lanes = min(size, words) / kWords / 2; lanes >= 32; lanes /= 2) {
+#pragma unroll
+            for (int k = 0; k < kWords; ++k)
+                tile[side][k][t] = key[k];
+            __syncthreads();
+            bool larger = (t & lanes) != 0;
+#pragma unroll
+            for (int k = 0; k < kWords; ++k)
+                keep_two(key[k], tile[side][k][t ^ lanes], larger);
+            side ^= 1;
+        }
+        switch (min(size, words) / kWords) {
+        default:
+            order_words_in_warp<16>(key);
+        case 16:
+            order_words_in_warp<8>(key);
+        case 8:
+            order_words_in_warp<4>(key);
+        case 4:
+            order_words_in_warp<2>(key);
+        case 2:
+            order_words_in_warp<1>(key);
+        }
+        order_two<0, 2>(key), order_two<1, 3>(key);
+        order_two<0, 1>(key), order_two<2, 3>(key);
+    }
+#pragma unroll
+    for (int k = 0; k < kWords; ++k) {
+        if (t * kWords + k < N)
+            data[t * kWords + k] = to_value(key[k] & 0xffffu);
+        if (words + t * kWords + k < N)
+            data[words + t * kWords + k] = to_value(key[k] >> 16);
+    }
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -325,197 +433,227 @@ __global__ void __launch_bounds__(kThreads)
             data[t * kItems + k] = to_value(key[k]);
 }
 
-constexpr int kDigitBits = 8;
-constexpr int kDigits = 1 << kDigitBits;
-constexpr int kPasses = sizeof(Element) * 8 / kDigitBits;
-constexpr int kRadixThreads = 512; // at least one for each digit
-constexpr int kRadixWarps = kRadixThreads / 32;
-constexpr int kRadixItems = 16;
-constexpr int kRadixTile = kRadixThreads * kRadixItems;
-constexpr int kCountBlocks = 1056; // at most: eight for each of 132 multiprocessors
-constexpr int kScratch = 1 << 20;  // elements up to which no memory is allocated
-constexpr int kLook = 8;           // tiles that one looks back at together
-constexpr int kTickets = 64;
-constexpr int kTotals = kPasses * kDigits + kTickets;
+constexpr int kValues = 1 << 16;
+constexpr int kCountThreads = 1024;
+constexpr int kCountBlocks = 132; // at most
+constexpr int kSpreadThreads = 256;
+constexpr int kSpreadVectors = 4; // of eight elements, of a thread, at most
 
-__device__ Element device_other[kScratch];
-__device__ unsigned int device_states[kTotals + kPasses * (kScratch / kRadixTile + 1) * kDigits];
+__device__ __align__(16) unsigned int device_counts[kValues + 4]; // of each value, by its bits; and a ticket
+// Values that occur, in order: where they begin, and their bits. Nine more begin behind the end.
+__device__ __align__(16) uint2 device_values[kValues + 16];
+__device__ unsigned int device_kinds; // how many occur
 
-__device__ unsigned int digit_of(unsigned int key, int pass) {
-    return key >> (pass * kDigitBits) & (kDigits - 1);
+// Counts a value if it is one of this block's.
+template <int kShift>
+__device__ __forceinline__ void count_one(unsigned int bins, unsigned int raw, unsigned int part) {
+    unsigned int lowest = raw & ((1u << kShift) - 1), bin = bins + (raw >> kShift) * 4;
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, %0, %1;\n\t@p red.shared.add.u32 [%2], 1;\n\t}"
+                 :
+                 : "r"(lowest), "r"(part), "r"(bin)
+                 : "memory");
 }
 
-// How often each digit of each pass occurs.
-__global__ void __launch_bounds__(kRadixThreads)
-    count_digits_bf16_kernel_optimized(const Element* data, unsigned int* totals, int N) {
-    __shared__ unsigned int counts[kPasses * kDigits];
-    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads)
-        counts[i] = 0;
-    __syncthreads();
-    for (size_t first = (size_t)blockIdx.x * kRadixTile; first < (size_t)N;
-         first += (size_t)gridDim.x * kRadixTile) {
-        unsigned int key[kRadixItems];
-#pragma unroll
-        for (int k = 0; k < kRadixItems; ++k) {
-            size_t i = first + k * kRadixThreads + threadIdx.x;
-            key[k] = i < (size_t)N ? to_key(data[i]) : 0;
-        }
-#pragma unroll
-        for (int k = 0; k < kRadixItems; ++k)
-            if (first + k * kRadixThreads + threadIdx.x < (size_t)N)
-#pragma unroll
-                for (int pass = 0; pass < kPasses; ++pass)
-                    atomicAdd(&counts[pass * kDigits + digit_of(key[k], pass)], 1u);
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads)
-        if (counts[i] != 0)
-            atomicAdd(&totals[i], counts[i]);
+// How often a key, a multiple of four, and the three behind it occur.
+__device__ __forceinline__ uint4 counts_of(unsigned int key) {
+    if (key & 0x8000u)
+        return __ldcg((const uint4*)&device_counts[key ^ 0x8000u]);
+    uint4 turned = __ldcg((const uint4*)&device_counts[(key ^ 0xffffu) - 3]);
+    return make_uint4(turned.w, turned.z, turned.y, turned.x);
 }
 
-// Places keys by one digit; those with the same digit keep their order. A state is what a tile tells those behind
-// it of a digit: nothing yet, how often the tile has it, or how often all tiles up to here have it.
-template <class State>
-__global__ void __launch_bounds__(kRadixThreads, 2)
-    place_digits_bf16_kernel_optimized(const Element* from, Element* to, const unsigned int* totals,
-                                       unsigned int* tickets, State* states, int N, int pass) {
-    constexpr int kFlag = sizeof(State) * 8 - 2;
-    __shared__ unsigned short counts[kRadixWarps][kDigits];
-    __shared__ unsigned int keys[kRadixTile];
-    __shared__ unsigned int target[kDigits]; // of a digit's keys, less their place in the tile
-    __shared__ unsigned int sums[2][kDigits / 32];
-    __shared__ unsigned int ticket;
-    int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    if (t == 0)
-        ticket = atomicAdd(&tickets[pass], 1u); // in order, so that the tiles before this one have begun
-    for (int i = t; i < kRadixWarps * kDigits; i += kRadixThreads)
-        counts[i / kDigits][i % kDigits] = 0;
+// How often each value occurs. Blocks share the values by their lowest bits, as the shared memory of one has no room for
+// counters of all, and the elements by where they are.
+template <int kShift>
+__global__ void __launch_bounds__(kCountThreads)
+    count_values_bf16_kernel_optimized(const Element* data, int N) {
+    extern __shared__ __align__(16) unsigned int bins[];
+    __shared__ unsigned int sums[2][32];
+    __shared__ bool last;
+    constexpr int kParts = 1 << kShift, kBins = kValues / kParts;
+    unsigned int part = blockIdx.x % kParts;
+    int t = threadIdx.x, block = blockIdx.x / kParts, blocks = gridDim.x / kParts;
+    for (int i = t; i < kBins / 4; i += kCountThreads)
+        ((uint4*)bins)[i] = make_uint4(0, 0, 0, 0);
     __syncthreads();
-    size_t first = (size_t)ticket * kRadixTile;
-    int here = (size_t)N - first < kRadixTile ? (int)((size_t)N - first) : kRadixTile;
-
-    // The place of each key among those of its warp that have the same digit.
-    unsigned int key[kRadixItems], rank[kRadixItems];
-#pragma unroll
-    for (int k = 0; k < kRadixItems; ++k) {
-        int i = (warp * kRadixItems + k) * 32 + lane;
-        key[k] = i < here ? to_key(from[first + i]) : ~0u; // the last ones of the last digit
+    unsigned int at = (unsigned int)__cvta_generic_to_shared(bins);
+    int head = min(N, (int)((16 - (size_t)data % 16) % 16 / 2));
+    const uint4* vectors = (const uint4*)(data + head);
+    int count = (N - head) / 8;
+    if (block == 0) {
+        if (t < head)
+            count_one<kShift>(at, data[t], part);
+        if (t < (N - head) % 8)
+            count_one<kShift>(at, data[head + count * 8 + t], part);
     }
+    constexpr int kEach = 4;
+    for (long long first = (long long)block * kCountThreads * kEach + t; first < count;
+         first += (long long)blocks * kCountThreads * kEach) {
+        uint4 v[kEach];
 #pragma unroll
-    for (int k = 0; k < kRadixItems; ++k) {
-        unsigned int digit = digit_of(key[k], pass), peers = kFullMask;
+        for (int k = 0; k < kEach; ++k)
+            if (first + k * kCountThreads < count)
+                v[k] = vectors[first + k * kCountThreads];
 #pragma unroll
-        for (int b = 0; b < kDigitBits; ++b) {
-            unsigned int vote = __ballot_sync(kFullMask, digit >> b & 1);
-            peers &= digit >> b & 1 ? vote : ~vote;
-        }
-        unsigned int smaller = __popc(peers & ((1u << lane) - 1)), count = counts[warp][digit];
-        __syncwarp();
-        if (smaller == 0)
-            counts[warp][digit] = count + __popc(peers);
-        __syncwarp();
-        rank[k] = count + smaller;
-    }
-    __syncthreads();
-
-    // Thread t has digit t.
-    State* state = states + (size_t)ticket * kDigits + t;
-    unsigned int count = 0, total = 0, up_to = 0, all_up_to = 0;
-    if (t < kDigits) {
-        for (int w = 0; w < kRadixWarps; ++w) {
-            unsigned int own = counts[w][t];
-            counts[w][t] = count;
-            count += own;
-        }
-        unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
-        *(volatile State*)state = (State)(ticket == 0 ? 2 : 1) << kFlag | told;
-        total = totals[pass * kDigits + t];
-        up_to = warp_sum_to(count);
-        all_up_to = warp_sum_to(total);
-        if (lane == 31) {
-            sums[0][warp] = up_to;
-            sums[1][warp] = all_up_to;
-        }
-    }
-    __syncthreads();
-    if (t < kDigits) {
-        unsigned int start = up_to - count;
-        target[t] = all_up_to - total;
-        for (int w = 0; w < warp; ++w) {
-            start += sums[0][w];
-            target[t] += sums[1][w];
-        }
-        for (int w = 0; w < kRadixWarps; ++w)
-            counts[w][t] += start;
-        target[t] -= start;
-    }
-    __syncthreads();
+        for (int k = 0; k < kEach; ++k) {
+            if (first + k * kCountThreads >= count)
+                continue;
+            unsigned int words[4] = {v[k].x, v[k].y, v[k].z, v[k].w};
 #pragma unroll
-    for (int k = 0; k < kRadixItems; ++k)
-        keys[counts[warp][digit_of(key[k], pass)] + rank[k]] = key[k];
-
-    if (t < kDigits && ticket > 0) {
-        // Several tiles at a time, as each look takes the time of a trip to L2.
-        State before = 0;
-        int other = ticket - 1;
-        bool done = false;
-        while (!done) {
-            State seen[kLook];
-#pragma unroll
-            for (int j = 0; j < kLook; ++j)
-                seen[j] =
-                    other < j ? 0 : *(const volatile State*)(states + (size_t)(other - j) * kDigits + t);
-            bool told_all = true;
-#pragma unroll
-            for (int j = 0; j < kLook; ++j) {
-                told_all = told_all && !done && seen[j] >> kFlag != 0;
-                if (!told_all)
-                    continue;
-                before += seen[j] & (((State)1 << kFlag) - 1);
-                done = seen[j] >> kFlag == 2;
-                --other;
+            for (int j = 0; j < 4; ++j) {
+                count_one<kShift>(at, words[j] & 0xffffu, part);
+                count_one<kShift>(at, words[j] >> 16, part);
             }
         }
-        unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
-        *(volatile State*)state = (State)2 << kFlag | (before + told);
-        target[t] += before;
     }
     __syncthreads();
+    for (int i = t; i < kBins; i += kCountThreads) {
+        unsigned int c = bins[i];
+        if (c != 0)
+            atomicAdd(&device_counts[i * kParts + part], c);
+    }
+    __threadfence();
+    __syncthreads();
+    if (t == 0)
+        last = atomicAdd(&device_counts[kValues], 1u) == gridDim.x - 1;
+    __syncthreads();
+    if (!last)
+        return;
+    __threadfence();
+    // Which values occur, and where they begin.
+    int lane = t % 32, warp = t / 32;
+    constexpr int kRounds = kValues / kCountThreads / 4;
+    unsigned int sum = 0, kinds = 0;
+#pragma unroll 4
+    for (int r = 0; r < kRounds; ++r) {
+        uint4 c = counts_of((warp * kRounds + r) * 128 + lane * 4);
+        sum += c.x + c.y + c.z + c.w;
+        kinds += (c.x != 0) + (c.y != 0) + (c.z != 0) + (c.w != 0);
+    }
+    sum = __reduce_add_sync(kFullMask, sum);
+    kinds = __reduce_add_sync(kFullMask, kinds);
+    if (lane == 0) {
+        sums[0][warp] = sum;
+        sums[1][warp] = kinds;
+    }
+    __syncthreads();
+    unsigned int first = 0, kind = 0;
+    for (int w = 0; w < warp; ++w) {
+        first += sums[0][w];
+        kind += sums[1][w];
+    }
+#pragma unroll 4
+    for (int r = 0; r < kRounds; ++r) {
+        unsigned int key = (warp * kRounds + r) * 128 + lane * 4;
+        uint4 c = counts_of(key);
+        unsigned int each[4] = {c.x, c.y, c.z, c.w};
+        unsigned int own = c.x + c.y + c.z + c.w,
+                     own_kinds = (c.x != 0) + (c.y != 0) + (c.z != 0) + (c.w != 0);
+        unsigned int up_to = own, kinds_up_to = own_kinds;
+        for (int d = 1; d < 32; d *= 2) {
+            unsigned int other = __shfl_up_sync(kFullMask, up_to, d),
+                         others = __shfl_up_sync(kFullMask, kinds_up_to, d);
+            up_to += lane >= d ? other : 0;
+            kinds_up_to += lane >= d ? others : 0;
+        }
+        unsigned int at = first + up_to - own, number = kind + kinds_up_to - own_kinds;
 #pragma unroll
-    for (int k = 0; k < kRadixItems; ++k) {
-        int i = k * kRadixThreads + t;
-        if (i < here)
-            to[target[digit_of(keys[i], pass)] + i] = to_value(keys[i]);
+        for (int k = 0; k < 4; ++k)
+            if (each[k] != 0) {
+                device_values[number++] = make_uint2(at, (unsigned int)to_value(key + k));
+                at += each[k];
+            }
+        first += __shfl_sync(kFullMask, up_to, 31);
+        kind += __shfl_sync(kFullMask, kinds_up_to, 31);
+    }
+    if (t == kCountThreads - 1) {
+        device_kinds = kind;
+        for (int k = 0; k < 9; ++k)
+            device_values[kind + k] = make_uint2(N, 0);
     }
 }
 
-template <class State> void sort_digits(Element* data, int N) {
-    size_t tiles = ((size_t)N - 1) / kRadixTile + 1;
-    size_t bytes = sizeof(unsigned int) * kTotals + sizeof(State) * kPasses * tiles * kDigits;
-    void *other = nullptr, *memory = nullptr;
-    if (N <= kScratch) {
-        cudaGetSymbolAddress(&other, device_other);
-        cudaGetSymbolAddress(&memory, device_states);
-    } else {
-        cudaMallocAsync(&other, sizeof(Element) * (size_t)N, 0);
-        cudaMallocAsync(&memory, bytes, 0);
+// Writes the values, eight elements at a time.
+__global__ void __launch_bounds__(kSpreadThreads)
+    spread_values_bf16_kernel_optimized(Element* data, int N, int vectors, bool aligned) {
+    __shared__ unsigned int bounds[2];
+    unsigned int chunk = kSpreadThreads * vectors * 8;
+    unsigned int begin = blockIdx.x * chunk, end = min((unsigned int)N, begin + chunk);
+    int t = threadIdx.x, lane = t % 32;
+    if (t < 64) { // a warp for each bound looks at 32 values at a time
+        unsigned int place = t < 32 ? begin : end - 1, low = 0, count = device_kinds;
+        while (count > 1) {
+            unsigned int step = (count + 31) / 32, at = lane * step;
+            unsigned int votes = __ballot_sync(kFullMask, at < count && device_values[low + at].x <= place);
+            unsigned int passed = (__popc(votes) - 1) * step;
+            low += passed;
+            count = min(step, count - passed);
+        }
+        if (lane == 0)
+            bounds[t / 32] = low;
     }
-    unsigned int* totals = (unsigned int*)memory;
-    unsigned int* tickets = totals + kPasses * kDigits;
-    State* states = (State*)(totals + kTotals);
-    cudaMemsetAsync(memory, 0, bytes, 0);
-    int blocks = tiles < kCountBlocks ? (int)tiles : kCountBlocks;
-    count_digits_bf16_kernel_optimized<<<blocks, kRadixThreads>>>(data, totals, N);
-    for (int pass = 0; pass < kPasses; ++pass) {
-        Element* from = pass % 2 == 0 ? data : (Element*)other;
-        Element* to = pass % 2 == 0 ? (Element*)other : data;
-        place_digits_bf16_kernel_optimized<State><<<(int)tiles, kRadixThreads>>>(
-            from, to, totals, tickets, states + pass * tiles * kDigits, N, pass);
+    __syncthreads();
+    unsigned int lowest = bounds[0], highest = bounds[1];
+    for (int k = 0; k < vectors; ++k) {
+        unsigned int place = begin + (k * kSpreadThreads + t) * 8;
+        if (place >= end)
+            break;
+        unsigned int low = lowest, high = highest;
+        while (low < high) { // the last one that begins here or before
+            unsigned int middle = (low + high + 1) / 2;
+            bool up = device_values[middle].x <= place;
+            low = up ? middle : low;
+            high = up ? high : middle - 1;
+        }
+        unsigned int value = device_values[low].y, words[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            words[j] = value | value << 16;
+        if (device_values[low + 1].x < place + 8) {
+            // Each element is at most one value further than the one before.
+            uint2 next[7];
+#pragma unroll
+            for (int j = 0; j < 7; ++j)
+                next[j] = device_values[low + 1 + j];
+#pragma unroll
+            for (int j = 1; j < 8; ++j) {
+#pragma unroll
+                for (int i = 0; i < j; ++i)
+                    value = next[i].x <= place + j ? next[i].y : value;
+                words[j / 2] = j % 2 == 0 ? value : (words[j / 2] & 0xffffu) | value << 16;
+            }
+        }
+        if (aligned && place + 8 <= end)
+            *(uint4*)(data + place) = make_uint4(words[0], words[1], words[2], words[3]);
+        else
+#pragma unroll
+            for (int j = 0; j < 8; ++j)
+                if (place + j < end)
+                    data[place + j] = (Element)(words[j / 2] >> (j % 2 * 16));
     }
-    if (N > kScratch) {
-        cudaFreeAsync(other, 0);
-        cudaFreeAsync(memory, 0);
+}
+
+template <int kShift> bool count_values(Element* data, int N) {
+    int bytes = kValues / (1 << kShift) * 4;
+    if (cudaFuncSetAttribute(count_values_bf16_kernel_optimized<kShift>,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
     }
+    int most = kCountBlocks >> kShift, needed = (N - 1) / (kCountThreads * 8) + 1;
+    int blocks = (needed < most ? needed : most) << kShift;
+    count_values_bf16_kernel_optimized<kShift><<<blocks, kCountThreads, bytes>>>(data, N);
+    return true;
+}
+void sort_by_counting(Element* data, int N) {
+    void* counts = nullptr;
+    cudaGetSymbolAddress(&counts, device_counts);
+    cudaMemsetAsync(counts, 0, sizeof(device_counts), 0);
+    if (!count_values<1>(data, N) && !count_values<2>(data, N))
+        count_values<3>(data, N);
+    int vectors = N < 1 << 21 ? 1 : kSpreadVectors, chunk = kSpreadThreads * vectors * 8;
+    spread_values_bf16_kernel_optimized<<<(unsigned int)((N - 1) / chunk + 1), kSpreadThreads>>>(
+        data, N, vectors, (size_t)data % 16 == 0);
 }
 
 // Whether a cluster could be started: a GPU before sm_90 has none.
@@ -540,10 +678,10 @@ bool sort_in_cluster(Element* data, int N, int run_length, int sample_count, int
 extern "C" void sorting_bf16_optimized(__nv_bfloat16* values, int N) {
     Element* data = (Element*)values;
     if (N <= kFew) {
-        int part = kItems * 32; // of one warp
+        int part = kFewItems * 32; // of one warp
         while (part < N)
             part *= 2;
-        sort_few_bf16_kernel_optimized<<<1, part / kItems>>>(data, N, part);
+        sort_few_bf16_kernel_optimized<<<1, part / kFewItems>>>(data, N, part);
         return;
     }
     if (N <= kRuns * kRun) {
@@ -563,8 +701,5 @@ extern "C" void sorting_bf16_optimized(__nv_bfloat16* values, int N) {
             return;
         cudaGetLastError(); // a small GPU does not hold all blocks at a time
     }
-    if (N < 1 << 30)
-        sort_digits<unsigned int>(data, N);
-    else
-        sort_digits<unsigned long long>(data, N);
+    sort_by_counting(data, N);
 }

@@ -11,13 +11,17 @@
 //      over where others turn directions, keep the larger or the smaller key by two instructions, and have
 //      each distance once in the code, as instructions come from cold memory, too. Up to 8192 elements the
 //      blocks are a cluster, whose barrier takes 0.4 µs where that of the grid takes 1.1; a cooperative
-//      launch takes 0.4 µs more than another. More than 65536 elements are sorted by digits of 8 bits, in
-//      tiles that look back at what those before them have counted. On an H200 65536 elements take 21 µs,
-//      where merges of such keys in three launches took 28 and CUB takes 66; an empty launch takes 10.
-//      Sorted, reversed and equal inputs and inputs of two values or extremes take 20.5 to 22. 4096 take
-//      18.3 (CUB 23). 2^20 take 68 µs (CUB 88), 2^26 2.4 ms (CUB 1.46). What binds it now: the two sorts
-//      with the wait for the first elements, 8500 of 16200 cycles; the barrier takes 2600, with those who
-//      come late. Twice the samples were slower, and eight keys a thread did not help.
+//      launch takes 0.4 µs more than another. Up to 2048 elements one block sorts, with eight keys a
+//      thread. More than 65536 are sorted by digits of 8 bits, in tiles that look back at what those
+//      before them have counted; which lanes have the same digit is found by few instructions, as they
+//      bind these passes. On an H200 65536 elements take 20 µs, where merges of such keys in three
+//      launches took 28 and CUB takes 66; an empty launch takes 9. Sorted, reversed and equal inputs and
+//      inputs of two values or extremes take 19 to 20. 4096 take 16.8 (CUB 21.7), 2048 14.9, where a
+//      cluster took 16.7. On the device 2^24 take 512 µs (CUB 434) and 2^26 1.7 ms (CUB 1.5), of equal
+//      keys 2^24 468 (CUB 320); whole calls of that length take 100 to 450 µs more, as they allocate
+//      memory, which CUB is given. What binds it now: up to 65536 the two sorts with the wait for the
+//      first elements, 8000 of 16200 cycles, and in the block with the largest bucket 4000 more; the
+//      barrier takes 2600, with those who come late. Instructions that come from cold memory are 500.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -27,12 +31,15 @@ typedef float Element;
 constexpr int kItems = 4; // keys of a thread
 constexpr int kThreads = 512;
 constexpr int kRoom = kItems * kThreads; // keys that a block can sort
-constexpr int kFew = 1024;               // elements up to which one block sorts them
-constexpr int kRun = 512;                // elements that a block takes at first, at most
-constexpr int kRuns = 128;               // at most
-constexpr int kSamples = 1024;           // at most
-constexpr int kOversampling = 16;        // samples for each bucket, as far as there are so many
-constexpr int kCluster = 16;             // blocks, at most
+constexpr int kFew = 2048;               // elements up to which one block sorts them
+constexpr int kFewThreads = 256;
+constexpr int kFewItems = kFew / kFewThreads;
+constexpr int kWords = kFewItems; // of such a thread
+constexpr int kRun = 512;         // elements that a block takes at first, at most
+constexpr int kRuns = 128;        // at most
+constexpr int kSamples = 1024;    // at most
+constexpr int kOversampling = 16; // samples for each bucket, as far as there are so many
+constexpr int kCluster = 16;      // blocks, at most
 constexpr unsigned int kFullMask = 0xffffffffu;
 constexpr unsigned int kPadding = 0xfffffffeu; // beyond the key of infinity
 
@@ -166,19 +173,81 @@ template <int kCount> __device__ unsigned int below(const unsigned int* keys, un
     return count + (keys[count] < key);
 }
 
-// Up to kFew elements, by one block.
-__global__ void __launch_bounds__(kThreads) sort_few_kernel_optimized(Element* data, int N, int part) {
-    __shared__ unsigned int tile[2][kItems][kThreads];
-    int first = threadIdx.x * kItems;
-    unsigned int key[kItems];
+template <int kFirst, int kSecond> __device__ __forceinline__ void order_two(unsigned int (&key)[kWords]) {
+    unsigned int low = min(key[kFirst], key[kSecond]);
+    key[kSecond] = max(key[kFirst], key[kSecond]);
+    key[kFirst] = low;
+}
+template <int kLanes> __device__ __forceinline__ void order_words_in_warp(unsigned int (&key)[kWords]) {
+    bool larger = (threadIdx.x & kLanes) != 0;
+    unsigned int other[kWords];
 #pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        key[k] = first + k < N ? to_key(data[first + k]) : kPadding;
-    sort_keys(key, tile, part, 1);
+    for (int k = 0; k < kWords; ++k)
+        other[k] = __shfl_xor_sync(kFullMask, key[k], kLanes);
 #pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        if (first + k < N)
-            data[first + k] = to_value(key[k]);
+    for (int k = 0; k < kWords; ++k)
+        keep(key[k], other[k], larger);
+}
+
+// Up to kFew elements, by one block. A bitonic sort, too; the eight keys of a thread are sorted by Batcher's network
+// first.
+__global__ void __launch_bounds__(kFewThreads) sort_few_kernel_optimized(Element* data, int N, int part) {
+    __shared__ unsigned int tile[2][kWords][kFewThreads];
+    int t = threadIdx.x, side = 0, threads = part / kFewItems;
+    unsigned int key[kWords], turned = (t & 1) != 0 ? ~0u : 0;
+#pragma unroll
+    for (int k = 0; k < kFewItems; ++k) {
+        int i = k * threads + t;
+        key[k] = i < N ? to_key(data[i]) : kPadding;
+    }
+#pragma unroll
+    for (int k = 0; k < kWords; ++k)
+        key[k] ^= turned;
+    order_two<0, 1>(key), order_two<2, 3>(key), order_two<4, 5>(key), order_two<6, 7>(key);
+    order_two<0, 2>(key), order_two<1, 3>(key), order_two<4, 6>(key), order_two<5, 7>(key);
+    order_two<1, 2>(key), order_two<5, 6>(key);
+    order_two<0, 4>(key), order_two<1, 5>(key), order_two<2, 6>(key), order_two<3, 7>(key);
+    order_two<2, 4>(key), order_two<3, 5>(key);
+    order_two<1, 2>(key), order_two<3, 4>(key), order_two<5, 6>(key);
+#pragma unroll 1
+    for (int size = 2 * kWords; size <= part; size *= 2) {
+        unsigned int turn = size < part && (t * kWords & size) != 0 ? ~0u : 0;
+#pragma unroll
+        for (int k = 0; k < kWords; ++k)
+            key[k] ^= turned ^ turn;
+        turned = turn;
+#pragma unroll 1
+        for (int lanes = size / kWords / 2; lanes >= 32; lanes /= 2) {
+#pragma unroll
+            for (int k = 0; k < kWords; ++k)
+                tile[side][k][t] = key[k];
+            __syncthreads();
+            bool larger = (t & lanes) != 0;
+#pragma unroll
+            for (int k = 0; k < kWords; ++k)
+                keep(key[k], tile[side][k][t ^ lanes], larger);
+            side ^= 1;
+        }
+        switch (size / kWords) {
+        default:
+            order_words_in_warp<16>(key);
+        case 16:
+            order_words_in_warp<8>(key);
+        case 8:
+            order_words_in_warp<4>(key);
+        case 4:
+            order_words_in_warp<2>(key);
+        case 2:
+            order_words_in_warp<1>(key);
+        }
+        order_two<0, 4>(key), order_two<1, 5>(key), order_two<2, 6>(key), order_two<3, 7>(key);
+        order_two<0, 2>(key), order_two<1, 3>(key), order_two<4, 6>(key), order_two<5, 7>(key);
+        order_two<0, 1>(key), order_two<2, 3>(key), order_two<4, 5>(key), order_two<6, 7>(key);
+    }
+#pragma unroll
+    for (int k = 0; k < kWords; ++k)
+        if (t * kWords + k < N)
+            data[t * kWords + k] = to_value(key[k]);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -330,11 +399,14 @@ constexpr int kDigits = 1 << kDigitBits;
 constexpr int kPasses = sizeof(Element) * 8 / kDigitBits;
 constexpr int kRadixThreads = 512; // at least one for each digit
 constexpr int kRadixWarps = kRadixThreads / 32;
-constexpr int kRadixItems = 16;
+constexpr int kRadixItems = 18;
 constexpr int kRadixTile = kRadixThreads * kRadixItems;
-constexpr int kCountBlocks = 1056; // at most: eight for each of 132 multiprocessors
-constexpr int kScratch = 1 << 20;  // elements up to which no memory is allocated
-constexpr int kLook = 8;           // tiles that one looks back at together
+constexpr int kCountItems = 16;
+constexpr int kCountTile = kRadixThreads * kCountItems;
+constexpr int kCountBlocks = 528; // at most: four for each of 132 multiprocessors
+constexpr int kCopies = 4;        // of the counters, so that fewer lanes meet
+constexpr int kScratch = 1 << 20; // elements up to which no memory is allocated
+constexpr int kLook = 8;          // tiles that one looks back at together
 constexpr int kTickets = 64;
 constexpr int kTotals = kPasses * kDigits + kTickets;
 
@@ -348,37 +420,74 @@ __device__ unsigned int digit_of(unsigned int key, int pass) {
 // How often each digit of each pass occurs.
 __global__ void __launch_bounds__(kRadixThreads)
     count_digits_kernel_optimized(const Element* data, unsigned int* totals, int N) {
-    __shared__ unsigned int counts[kPasses * kDigits];
-    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads)
+    __shared__ unsigned int counts[kPasses * kDigits * kCopies];
+    for (int i = threadIdx.x; i < kPasses * kDigits * kCopies; i += kRadixThreads)
         counts[i] = 0;
     __syncthreads();
-    for (size_t first = (size_t)blockIdx.x * kRadixTile; first < (size_t)N;
-         first += (size_t)gridDim.x * kRadixTile) {
-        unsigned int key[kRadixItems];
+    for (size_t first = (size_t)blockIdx.x * kCountTile; first < (size_t)N;
+         first += (size_t)gridDim.x * kCountTile) {
+        unsigned int key[kCountItems];
 #pragma unroll
-        for (int k = 0; k < kRadixItems; ++k) {
+        for (int k = 0; k < kCountItems; ++k) {
             size_t i = first + k * kRadixThreads + threadIdx.x;
             key[k] = i < (size_t)N ? to_key(data[i]) : 0;
         }
 #pragma unroll
-        for (int k = 0; k < kRadixItems; ++k)
+        for (int k = 0; k < kCountItems; ++k)
             if (first + k * kRadixThreads + threadIdx.x < (size_t)N)
 #pragma unroll
                 for (int pass = 0; pass < kPasses; ++pass)
-                    atomicAdd(&counts[pass * kDigits + digit_of(key[k], pass)], 1u);
+                    atomicAdd(
+                        &counts[(pass * kDigits + digit_of(key[k], pass)) * kCopies + threadIdx.x % kCopies],
+                        1u);
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads)
-        if (counts[i] != 0)
-            atomicAdd(&totals[i], counts[i]);
+    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads) {
+        unsigned int count = 0;
+#pragma unroll
+        for (int k = 0; k < kCopies; ++k)
+            count += counts[i * kCopies + k];
+        if (count != 0)
+            atomicAdd(&totals[i], count);
+    }
 }
 
-// Places keys by one digit; those with the same digit keep their order. A state is what a tile tells those behind
-// it of a digit: nothing yet, how often the tile has it, or how often all tiles up to here have it.
-template <class State>
+// The lanes that have the same digit. The instructions are counted: eight votes, as many that turn one over, and four
+// that put three together; of C++ nvcc makes half as many again.
+__device__ __forceinline__ unsigned int lanes_with(unsigned int digit) {
+    static_assert(kDigitBits == 8, "one vote for each");
+    unsigned int lanes;
+    asm("{\n\t.reg .pred p;\n\t.reg .b32 m, v0, v1, v2, v3, v4, v5, v6, v7;\n\t"
+        "and.b32 m, %1, 1;\n\tsetp.ne.u32 p, m, 0;\n\tvote.sync.ballot.b32 v0, p, 0xffffffff;\n\t"
+        "@!p not.b32 v0, v0;\n\t"
+        "and.b32 m, %1, 2;\n\tsetp.ne.u32 p, m, 0;\n\tvote.sync.ballot.b32 v1, p, 0xffffffff;\n\t"
+        "@!p not.b32 v1, v1;\n\t"
+        "and.b32 m, %1, 4;\n\tsetp.ne.u32 p, m, 0;\n\tvote.sync.ballot.b32 v2, p, 0xffffffff;\n\t"
+        "@!p not.b32 v2, v2;\n\t"
+        "and.b32 m, %1, 8;\n\tsetp.ne.u32 p, m, 0;\n\tvote.sync.ballot.b32 v3, p, 0xffffffff;\n\t"
+        "@!p not.b32 v3, v3;\n\t"
+        "and.b32 m, %1, 16;\n\tsetp.ne.u32 p, m, 0;\n\tvote.sync.ballot.b32 v4, p, 0xffffffff;\n\t"
+        "@!p not.b32 v4, v4;\n\t"
+        "and.b32 m, %1, 32;\n\tsetp.ne.u32 p, m, 0;\n\tvote.sync.ballot.b32 v5, p, 0xffffffff;\n\t"
+        "@!p not.b32 v5, v5;\n\t"
+        "and.b32 m, %1, 64;\n\tsetp.ne.u32 p, m, 0;\n\tvote.sync.ballot.b32 v6, p, 0xffffffff;\n\t"
+        "@!p not.b32 v6, v6;\n\t"
+        "and.b32 m, %1, 128;\n\tsetp.ne.u32 p, m, 0;\n\tvote.sync.ballot.b32 v7, p, 0xffffffff;\n\t"
+        "@!p not.b32 v7, v7;\n\t"
+        "lop3.b32 v0, v0, v1, v2, 0x80;\n\tlop3.b32 v3, v3, v4, v5, 0x80;\n\t"
+        "lop3.b32 v0, v0, v6, v7, 0x80;\n\tand.b32 %0, v0, v3;\n\t}"
+        : "=r"(lanes)
+        : "r"(digit));
+    return lanes;
+}
+
+// Places keys by one digit; those with the same digit keep their order. Between the first pass and the last, keys
+// stay keys. A state is what a tile tells those behind it of a digit: nothing yet, how often the tile has it, or how
+// often all tiles up to here have it.
+template <class State, int kPass>
 __global__ void __launch_bounds__(kRadixThreads, 2)
     place_digits_kernel_optimized(const Element* from, Element* to, const unsigned int* totals,
-                                  unsigned int* tickets, State* states, int N, int pass) {
+                                  unsigned int* tickets, State* states, int N) {
     constexpr int kFlag = sizeof(State) * 8 - 2;
     __shared__ unsigned short counts[kRadixWarps][kDigits];
     __shared__ unsigned int keys[kRadixTile];
@@ -387,7 +496,7 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
     __shared__ unsigned int ticket;
     int t = threadIdx.x, lane = t % 32, warp = t / 32;
     if (t == 0)
-        ticket = atomicAdd(&tickets[pass], 1u); // in order, so that the tiles before this one have begun
+        ticket = atomicAdd(&tickets[kPass], 1u); // in order, so that the tiles before this one have begun
     for (int i = t; i < kRadixWarps * kDigits; i += kRadixThreads)
         counts[i / kDigits][i % kDigits] = 0;
     __syncthreads();
@@ -395,20 +504,24 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
     int here = (size_t)N - first < kRadixTile ? (int)((size_t)N - first) : kRadixTile;
 
     // The place of each key among those of its warp that have the same digit.
-    unsigned int key[kRadixItems], rank[kRadixItems];
+    unsigned int key[kRadixItems];
+    unsigned short rank[kRadixItems];
+    const Element* own = from + first + warp * kRadixItems * 32 + lane;
+    if (here == kRadixTile) {
 #pragma unroll
-    for (int k = 0; k < kRadixItems; ++k) {
-        int i = (warp * kRadixItems + k) * 32 + lane;
-        key[k] = i < here ? to_key(from[first + i]) : ~0u; // the last ones of the last digit
+        for (int k = 0; k < kRadixItems; ++k)
+            key[k] = kPass == 0 ? to_key(own[k * 32]) : __float_as_uint(own[k * 32]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < kRadixItems; ++k) {
+            key[k] = ~0u; // the last ones of the last digit
+            if ((warp * kRadixItems + k) * 32 + lane < here)
+                key[k] = kPass == 0 ? to_key(own[k * 32]) : __float_as_uint(own[k * 32]);
+        }
     }
 #pragma unroll
     for (int k = 0; k < kRadixItems; ++k) {
-        unsigned int digit = digit_of(key[k], pass), peers = kFullMask;
-#pragma unroll
-        for (int b = 0; b < kDigitBits; ++b) {
-            unsigned int vote = __ballot_sync(kFullMask, digit >> b & 1);
-            peers &= digit >> b & 1 ? vote : ~vote;
-        }
+        unsigned int digit = digit_of(key[k], kPass), peers = lanes_with(digit);
         unsigned int smaller = __popc(peers & ((1u << lane) - 1)), count = counts[warp][digit];
         __syncwarp();
         if (smaller == 0)
@@ -422,6 +535,7 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
     State* state = states + (size_t)ticket * kDigits + t;
     unsigned int count = 0, total = 0, up_to = 0, all_up_to = 0;
     if (t < kDigits) {
+#pragma unroll
         for (int w = 0; w < kRadixWarps; ++w) {
             unsigned int own = counts[w][t];
             counts[w][t] = count;
@@ -429,7 +543,7 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
         }
         unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
         *(volatile State*)state = (State)(ticket == 0 ? 2 : 1) << kFlag | told;
-        total = totals[pass * kDigits + t];
+        total = totals[kPass * kDigits + t];
         up_to = warp_sum_to(count);
         all_up_to = warp_sum_to(total);
         if (lane == 31) {
@@ -445,6 +559,7 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
             start += sums[0][w];
             target[t] += sums[1][w];
         }
+#pragma unroll
         for (int w = 0; w < kRadixWarps; ++w)
             counts[w][t] += start;
         target[t] -= start;
@@ -452,7 +567,7 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kRadixItems; ++k)
-        keys[counts[warp][digit_of(key[k], pass)] + rank[k]] = key[k];
+        keys[counts[warp][digit_of(key[k], kPass)] + rank[k]] = key[k];
 
     if (t < kDigits && ticket > 0) {
         // Several tiles at a time, as each look takes the time of a trip to L2.
@@ -484,38 +599,41 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
 #pragma unroll
     for (int k = 0; k < kRadixItems; ++k) {
         int i = k * kRadixThreads + t;
-        if (i < here)
-            to[target[digit_of(keys[i], pass)] + i] = to_value(keys[i]);
+        if (here < kRadixTile && i >= here)
+            continue;
+        unsigned int next = keys[i];
+        to[target[digit_of(next, kPass)] + i] = kPass == kPasses - 1 ? to_value(next) : __uint_as_float(next);
     }
 }
 
 template <class State> void sort_digits(Element* data, int N) {
-    size_t tiles = ((size_t)N - 1) / kRadixTile + 1;
-    size_t bytes = sizeof(unsigned int) * kTotals + sizeof(State) * kPasses * tiles * kDigits;
-    void *other = nullptr, *memory = nullptr;
+    size_t tiles = ((size_t)N - 1) / kRadixTile + 1, step = tiles * kDigits;
+    size_t bytes = sizeof(unsigned int) * kTotals + sizeof(State) * kPasses * step;
+    void *other_memory = nullptr, *memory = nullptr;
     if (N <= kScratch) {
-        cudaGetSymbolAddress(&other, device_other);
+        cudaGetSymbolAddress(&other_memory, device_other);
         cudaGetSymbolAddress(&memory, device_states);
     } else {
-        cudaMallocAsync(&other, sizeof(Element) * (size_t)N, 0);
-        cudaMallocAsync(&memory, bytes, 0);
+        cudaMallocAsync(&memory, bytes + sizeof(Element) * (size_t)N, 0);
+        other_memory = (char*)memory + bytes;
     }
+    Element* other = (Element*)other_memory;
     unsigned int* totals = (unsigned int*)memory;
     unsigned int* tickets = totals + kPasses * kDigits;
     State* states = (State*)(totals + kTotals);
     cudaMemsetAsync(memory, 0, bytes, 0);
-    int blocks = tiles < kCountBlocks ? (int)tiles : kCountBlocks;
+    size_t count_tiles = ((size_t)N - 1) / kCountTile + 1;
+    int blocks = count_tiles < kCountBlocks ? (int)count_tiles : kCountBlocks, all = (int)tiles;
     count_digits_kernel_optimized<<<blocks, kRadixThreads>>>(data, totals, N);
-    for (int pass = 0; pass < kPasses; ++pass) {
-        Element* from = pass % 2 == 0 ? data : (Element*)other;
-        Element* to = pass % 2 == 0 ? (Element*)other : data;
-        place_digits_kernel_optimized<State><<<(int)tiles, kRadixThreads>>>(
-            from, to, totals, tickets, states + pass * tiles * kDigits, N, pass);
-    }
-    if (N > kScratch) {
-        cudaFreeAsync(other, 0);
+    place_digits_kernel_optimized<State, 0><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
+    states += step;
+    place_digits_kernel_optimized<State, 1><<<all, kRadixThreads>>>(other, data, totals, tickets, states, N);
+    states += step;
+    place_digits_kernel_optimized<State, 2><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
+    states += step;
+    place_digits_kernel_optimized<State, 3><<<all, kRadixThreads>>>(other, data, totals, tickets, states, N);
+    if (N > kScratch)
         cudaFreeAsync(memory, 0);
-    }
 }
 
 // Whether a cluster could be started: a GPU before sm_90 has none.
@@ -538,10 +656,10 @@ bool sort_in_cluster(Element* data, int N, int run_length, int sample_count, int
 
 extern "C" void sorting_optimized(Element* data, int N) {
     if (N <= kFew) {
-        int part = kItems * 32; // of one warp
+        int part = kFewItems * 32; // of one warp
         while (part < N)
             part *= 2;
-        sort_few_kernel_optimized<<<1, part / kItems>>>(data, N, part);
+        sort_few_kernel_optimized<<<1, part / kFewItems>>>(data, N, part);
         return;
     }
     if (N <= kRuns * kRun) {
