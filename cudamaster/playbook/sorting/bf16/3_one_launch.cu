@@ -462,8 +462,8 @@ __device__ __forceinline__ uint4 counts_of(unsigned int key) {
     return make_uint4(turned.w, turned.z, turned.y, turned.x);
 }
 
-// How often each value occurs. Blocks share the values by their lowest bits, as the shared memory of one has no room for
-// counters of all, and the elements by where they are.
+// How often each value occurs. Blocks share the values by their lowest bits, as the shared memory of one has no room
+// for counters of all, and the elements by where they are.
 template <int kShift>
 __global__ void __launch_bounds__(kCountThreads)
     count_values_bf16_kernel_optimized(const Element* data, int N) {
