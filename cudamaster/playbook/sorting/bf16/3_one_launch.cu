@@ -22,7 +22,7 @@
 //      values, 2^17 take 70 (CUB 46), 2^20 84 (CUB 54), 2^26 204 (CUB 786). To count 65536 elements with
 //      counters in memory took 26, and 43 to 67 with one value or two, as all additions met at the same
 //      counters. What binds it now is as in fp32, as keys of 16 bits have registers of 32; of long arrays
-//      the counting, and up to 2^20 that one block finds where the values begin.
+//      it is the counting, 113 µs at 2^26.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
