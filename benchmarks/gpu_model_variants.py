@@ -2,8 +2,8 @@
 
     python benchmarks/gpu_model_variants.py [TASK-PRECISION...]    lists them
 
-What is varied is a number in the text: a block's threads, rows or vectors of a thread, stages of a ring, the unrolling of
-a loop. Whether a variant compiles and is right is found out where it is measured. The same text gives the same
+What is varied is a number in the text: a block's threads, rows or vectors of a thread, stages of a ring, the unrolling
+of a loop. Whether a variant compiles and is right is found out where it is measured. The same text gives the same
 variants, and a variant's name says what was changed: "2_tiles kStages=3".
 """
 
@@ -24,7 +24,7 @@ MOST = 2  # variants of a kernel of the playbook; of a baseline, one
 _DECLARED = re.compile(r"\b(?:constexpr|const) (?:unsigned )?int (?P<names>[^;{}()]*);|\bint (?P<plain>threads = \d+);")
 _ASSIGNED = re.compile(r"\b(k[A-Z]\w*|threads) = (\d+)(?=\s*(?:,|$))")
 _UNROLLED = re.compile(r"#pragma unroll (\d+)\b")
-# Names of what is a fact of the hardware or of a format, of sizes from which on another kernel is chosen, and of limits.
+# Names of facts of the hardware or of a format, of sizes from which on another kernel is chosen, and of limits.
 _FIXED = re.compile(
     r"^k(?:Warp|WarpSize|Fragment|Many|Enough|Short|Shortest|Most|Min|Few|Fewest|Exact|Slack|Least|Longest|Large|Lane|"
     r"No[A-Z]|None|Sign|Bits|Bytes|Mask|Radix|Digits|Heads|Roots|Taps|Small|Inputs|Outputs|Elements|Radius|Halo|Points"
