@@ -33,6 +33,7 @@ import gpu_model_data as data
 from gpu_model_variants import texts, variants
 
 from cudamaster.build.building import Builder
+from cudamaster.core.errors import CudaMasterError
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, Status, content_hash
 from cudamaster.devices import ncu
 from cudamaster.devices.cuda import CudaDevice, find_gpus
@@ -42,15 +43,14 @@ from cudamaster.judging.judge_process import Trial, Trials
 from cudamaster.judging.verdicts import Judgement
 from cudamaster.modelling.counts import CallCounts, Launch
 from cudamaster.models.playbook import merged
-from cudamaster.tasks import cards
+from cudamaster.tasks import card_checks, cards
 
 CALLS = 20
-CASES = 3
 FEW_CHECKS = ("--oracle-operations", "1e5", "--oracle-elements", "1024", "--extra-seconds", "0.1")
 MOST_LAUNCHES = 40  # of a call whose counters are read
 MOST_KERNELS = 24  # of one program (profile_calls.cu)
 TOGETHER = 6  # programs that start side by side
-KERNEL_LIMIT_S, PROGRAM_LIMIT_S = 60.0, 90.0
+KERNEL_LIMIT_S, PROGRAM_LIMIT_S = 30.0, 45.0
 BASELINE = "baseline"
 _MARKER = "mskb_marker"
 _PROGRAM = Path(__file__).with_name("profile_calls.cu")
@@ -239,9 +239,9 @@ def _units(device: CudaDevice, kept: Kept, patterns: Sequence[str], part: tuple[
 
 def fewer_cases(card: cards.TaskCard) -> cards.TaskCard:
     """The card with but those timed cases that are measured here."""
-    labels = data.some_cases(card, CASES)
-    sweep = [dict(case.values) for case in card.cases if case.sweep and case.label in labels]
-    return cards.TaskCard.model_validate({**card.model_dump(), "sweep": sweep})
+    labels = data.some_cases(card, data.CASES)
+    every = [values for block in card.sweep for values in card_checks.crossed(block)]
+    return card.timed_at([values for values in every if card.case(values, sweep=True).label in labels])
 
 
 def _settle(future: Future[Any], make: Any) -> None:
@@ -333,7 +333,11 @@ def _timed(unit: Unit, device: CudaDevice, kept: Kept) -> list[Kernel]:
         wanted.append((kernel, Trial(seeded, sweep, KERNEL_LIMIT_S, trusted=True)))
     with trials.together([trial for _, trial in wanted]):
         for kernel, trial in wanted:
-            judged = trials.run(trial)
+            try:
+                judged = trials.run(trial)
+            except CudaMasterError as error:
+                kept.add("times", unit, kernel, gpu=device.gpu.name, status="failed", detail=str(error)[:300])
+                continue
             kept.add("times", unit, kernel, gpu=device.gpu.name, **_line(judged))
             if judged.status is Status.CORRECT:
                 right.append(kernel)
