@@ -79,16 +79,16 @@ def _of_variants() -> dict[tuple[str, str, str, str], measured.Time]:
     return found
 
 
-def halves(of: Sequence[Example]) -> tuple[list[Example], list[Example]]:
-    """Those of tasks to fit on, and those of tasks to report on."""
+def split(of: Sequence[Example]) -> tuple[list[Example], list[Example]]:
+    """Those of tasks to fit on, and those of the tasks that are held out for ever."""
     categories = {name: cards.load(name).category for name in cards.names()}
-    to_fit, _ = measured.halves(categories)
+    to_fit, _ = measured.split(categories)
     return [one for one in of if one.time.task in to_fit], [one for one in of if one.time.task not in to_fit]
 
 
 def run_fit(gpu_name: str) -> None:
     """Fit, and write constants and the GPU's fitted figures."""
-    mine, _ = halves(examples())
+    mine, _ = split(examples())
     gpu, fitted = gpus.load(gpu_name), fitting_constants.shipped()
     found = fit(mine, gpu, fitted.constants)
     tasks = len({one.time.task for one in mine})
@@ -125,7 +125,7 @@ def run_validate(gpu_name: str) -> None:
     """Report on the other half, and keep the error beside the constants."""
     gpu, fitted = gpus.load(gpu_name), fitting_constants.shipped()
     every = examples()
-    to_fit, to_report = halves(every)
+    to_fit, to_report = split(every)
     by_group = {
         "reported on": compared(to_report, gpu, fitted.constants),
         "fitted on": compared(to_fit, gpu, fitted.constants),

@@ -40,8 +40,15 @@ class Constants(_Strict):
     barrier_cycles: _Positive
     # From a block's start to its first instruction, and from its last to the next block's start.
     block_cycles: _Positive
-    # L1 per line of 128 bytes that a request touches. Strided kernels show it to be 1.
+    # From the start of one block on an SM to that of the next, while there is room.
+    start_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # L1 per line of 128 bytes that a request touches, and per wavefront of its data, whichever is more.
     line_cycles: _Positive
+    wavefront_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # Sectors that L2 takes as long for as for one that is written again, because requests write it in pieces.
+    piece_sectors: Annotated[float, Field(ge=1)] = 1.0
+    # What an arrival or a wait at an mbarrier with the scope of the cluster holds a warp up: a fence of all memory.
+    fence_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Instructions of a function that is a subroutine on a GPU too.
     slow_instructions: _Positive
     # The exponent of the mean that joins the parts: 1 adds them up, infinity takes the largest.
