@@ -8,8 +8,10 @@ draw        modelled against measured                       results/gpu_model/va
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import datetime
+import gzip
 import json
 import re
 from collections import Counter, defaultdict
@@ -38,14 +40,21 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "results" / "gpu_model"
 COUNTS = FOLDER / "counts.jsonl.gz"
 TIMES = ROOT / "results" / "h200" / "times.csv"
+MEASURED = FOLDER / "measured.csv.gz"
+COUNTERS = FOLDER / "counters.csv.gz"
 WORST = 12
 
 
 def examples() -> list[Example]:
-    """Every call that was both counted and measured: all times are of one table, but those of kernels with a changed
-    constant, which have tables of their own.
+    """Every call that was both counted and measured.
+
+    Times are those of one run where there are any of a task (measured.csv.gz, each kernel in turn with the baseline);
+    else those of one table, but of kernels with a changed constant, which have tables of their own.
     """
-    times = {**_of_variants(), **_by_call(TIMES)}
+    together = _in_turn(MEASURED)
+    known = {(task, precision) for task, precision, _, _ in together}
+    apart = {**_of_variants(), **_by_call(TIMES)}
+    times = {call: time for call, time in apart.items() if call[:2] not in known} | together
     found = []
     for each in _counted():
         call = (each.task, each.precision, each.kernel, each.case)
@@ -55,6 +64,28 @@ def examples() -> list[Example]:
         if time is not None and time.code in (None, each.code):
             found.append(Example(each.counts, time))
     return found
+
+
+def _in_turn(path: Path) -> dict[tuple[str, str, str, str], measured.Time]:
+    """Times as they would be, had the baseline taken as long beside every kernel as in the median: what a machine does
+    beside the measurement then is the same for all kernels of a task."""
+    if not path.is_file():
+        return {}
+    times = _by_call(path)
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        call = (row["task"], row["precision"], row["kernel"], row["case"])
+        against = times.get((*call[:2], "baseline", call[3]))
+        if against is None or not row.get("baseline_us"):
+            continue
+        time = times[call]
+        device = time.device_us
+        if device is not None and against.device_us is not None and row.get("baseline_device_us"):
+            device *= against.device_us / float(row["baseline_device_us"])
+        whole = time.whole_us * against.whole_us / float(row["baseline_us"])
+        times[call] = dataclasses.replace(time, whole_us=whole, device_us=device, empty_us=against.empty_us)
+    return times
 
 
 def _counted() -> Iterator[Counted]:

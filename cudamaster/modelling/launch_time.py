@@ -1,7 +1,7 @@
 """Time of one launch on the device from its counts: what each part of the GPU needs for it, and these joined.
 
     issue, arithmetic, special, conversion, matrix   warp instructions of the busiest SM over the unit's rate
-    L1                                               lines or wavefronts of all requests, and shared memory's, of that SM
+    L1                                               lines or wavefronts of requests, and shared memory's, of that SM
     L2, DRAM                                         bytes over bandwidth; sectors that are written in pieces cost more
     atomics                                          sectors over L2's rate, and the hottest address by itself
     starts                                           blocks that an SM starts, one after another
@@ -87,10 +87,29 @@ class _Shape:
     schedulers: float
 
 
+@dataclass(frozen=True)
+class Work:
+    """What of a launch depends on no constant: how it lies on the GPU, and what it moves."""
+
+    shape: _Shape
+    moved: Moved
+    assumed: tuple[str, ...]
+
+
+def work(launch: Launch, gpu: Gpu, l2: L2) -> Work:
+    """How a launch lies on the GPU, and what it moves; `l2` is left as it leaves it."""
+    shape, assumed = _shape(launch, gpu)
+    return Work(shape, moved(launch.traffic, shape.blocks, shape.in_flight, l2), assumed)
+
+
 def launch_time(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> LaunchTime:
     """Price a launch; `l2` is left as it leaves it."""
-    shape, assumed = _shape(launch, gpu)
-    bytes_moved = moved(launch.traffic, shape.blocks, shape.in_flight, l2)
+    return priced(launch, work(launch, gpu, l2), gpu, constants)
+
+
+def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTime:
+    """The time of a launch whose work is known."""
+    shape, bytes_moved = of.shape, of.moved
     filling = _filling(launch, gpu, constants, bytes_moved)
     cycles = {
         **_units(launch, gpu, constants, shape),
@@ -112,7 +131,7 @@ def launch_time(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> Launc
         warps_of_block=shape.warps_of_block,
         instructions=_instructions(launch, constants),
         moved=bytes_moved,
-        assumed=assumed,
+        assumed=of.assumed,
     )
 
 

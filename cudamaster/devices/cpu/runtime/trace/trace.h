@@ -139,6 +139,7 @@ class Tracer {
     // left behind the last four are not.
     void begins_anew();
     bool waits_for(unsigned number);
+    void ends_four(WarpTrace& warp);
     bool asked_ = false, stored_ = false;
     unsigned depth_ = 0, reached_[256] = {}; // the last basic block at each depth of calls, by its number
     unsigned group_ = 0;                     // of loads that are on their way together

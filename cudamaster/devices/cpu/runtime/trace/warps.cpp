@@ -81,6 +81,8 @@ void Tracer::merge(unsigned number) {
     }
     unsigned last_place = kDone;
     begins_anew();
+    passes_ = {};
+    passes_.before = warp.waits;
     std::fill(std::begin(reached_), std::end(reached_), 0);
     depth_ = 0;
     for (;;) {
@@ -115,6 +117,8 @@ void Tracer::merge(unsigned number) {
         stored_ |= step.kind == Act::kStore || step.kind == Act::kAtomic;
         take(warp, step);
     }
+    if (passes_.number == kUnrolled - 1 && !stored_)
+        ends_four(warp);
     free_rooms_.push_back(warp.room);
     warp.room = nullptr;
 }
@@ -142,16 +146,23 @@ void Tracer::pass(WarpTrace& warp, unsigned key, bool same) {
             begins_anew();
             return;
         }
-        // The four passes are one: what they asked for was on its way together.
-        warp.waits = passes_.before + passes_.first;
-        for (size_t i = passes_.requests; i < warp.requests.size(); ++i)
-            warp.requests[i].waits = 0;
+        ends_four(warp);
         begins_anew();
-    } else if (stored_ || back) {
-        begins_anew();
+    } else {
+        if (passes_.number == kUnrolled - 1 && !stored_)
+            ends_four(warp);
+        if (stored_ || back)
+            begins_anew();
     }
     passes_.number = 0;
     passes_.before = warp.waits;
+}
+
+// Four passes are one: what they asked for was on its way together.
+void Tracer::ends_four(WarpTrace& warp) {
+    warp.waits = passes_.before + passes_.first;
+    for (size_t i = passes_.requests; i < warp.requests.size(); ++i)
+        warp.requests[i].waits = 0;
 }
 
 // Whether the address of a load is made from what was asked for and is on its way.
