@@ -113,9 +113,7 @@ FIGURES = (
         _named("l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_miss.sum"),
         _put_traffic("missed_sectors"),
     ),
-    Figure(
-        "store sectors", _traffic("store_sectors"), _named(_ST.format("sectors")), _put_traffic("store_sectors")
-    ),
+    Figure("store sectors", _traffic("store_sectors"), _named(_ST.format("sectors")), _put_traffic("store_sectors")),
     Figure("sectors of atomics", _traffic("atomic_sectors"), _named(*_ATOMIC), _put_traffic("atomic_sectors")),
     Figure(
         "wavefronts of shared memory and shuffles",
@@ -156,9 +154,7 @@ def _number(cell: str | None) -> float | None:
         return None
 
 
-def launches(
-    counts: CallCounts, rows: Sequence[_Row], task: str, gpu: Gpu, constants: Constants
-) -> Iterator[Compared]:
+def launches(counts: CallCounts, rows: Sequence[_Row], task: str, gpu: Gpu, constants: Constants) -> Iterator[Compared]:
     """Counted launches beside Nsight Compute's; none where they are not as many."""
     own = [event for event in counts.events if isinstance(event, Launch)]
     if sum(each.count for each in own) != len(rows):

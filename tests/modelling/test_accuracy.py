@@ -13,7 +13,6 @@ from gpu_model_accuracy import Compared, accuracy, pairs, rank_correlation
 from cudamaster.core.errors import UsageError
 from cudamaster.modelling import measured
 from cudamaster.modelling.measured import Time
-from cudamaster.tasks import cards
 
 
 def calls(times: Sequence[tuple[str, float, float]], task: str = "softmax") -> list[Compared]:

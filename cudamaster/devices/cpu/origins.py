@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 _Line = tuple[int, str, str]
 _Values = dict[str, frozenset[int]]
 _NONE: frozenset[int] = frozenset()
-_MOST = 16  # places that a value is followed from; a sum over many loads is no address
+_MOST = 16  # places that a value is followed from; of a sum over more loads, the last ones are kept
 
 _CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
 _LOADS = re.compile(r"^__tsan_(?:unaligned_|volatile_)*(?:read|atomic\d+_load)")
@@ -105,7 +105,7 @@ def _step(name: str, operands: Sequence[str], values: _Values, loaded: frozenset
     if not operands:
         return
     *sources, target = (operand.strip() for operand in operands)
-    if name.startswith("xor") and sources == [target] or name.startswith("pxor") and sources == [target]:
+    if (name.startswith("xor") and sources == [target]) or (name.startswith("pxor") and sources == [target]):
         came = _NONE
     elif name.startswith("lea"):
         came = _of_address(sources[0], values)
