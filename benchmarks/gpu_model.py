@@ -8,7 +8,7 @@
     python benchmarks/gpu_model.py measure [--out results/h200/times.csv] [-j 4]
     python benchmarks/gpu_model.py collect --out FOLDER [--tasks GLOB...] [--seconds S]
     python benchmarks/gpu_model.py tables FOLDER...
-    python benchmarks/gpu_model.py fit | validate | classes | draw
+    python benchmarks/gpu_model.py fit | validate | parts | classes | draw
     python benchmarks/gpu_model.py whole --out FOLDER [-j 2]
 
 `counts` prints what a kernel does, by default the baseline at its heaviest case, as JSON, and the seconds that took.
@@ -74,8 +74,9 @@ def main() -> None:
     alone.add_argument("--out", type=Path, default=validation.TIMES)
     alone.add_argument("-j", "--jobs", type=int, default=4, help="kernels that are built at a time")
     for name, words in (
-        ("fit", "fit the constants on one half"),
-        ("validate", "hold the model against the other"),
+        ("fit", "fit the constants"),
+        ("validate", "hold the model against measured times"),
+        ("parts", "hold each part of it against counters"),
         ("classes", "hold classes against measured ones"),
     ):
         commands.add_parser(name, help=words).add_argument("--gpu", default="h200")
@@ -121,6 +122,8 @@ def main() -> None:
             validation.run_fit(given.gpu)
         case "validate":
             validation.run_validate(given.gpu)
+        case "parts":
+            validation.run_parts(given.gpu)
         case "classes":
             validation.run_classes(given.gpu)
         case "draw":

@@ -26,8 +26,15 @@ OF_MODEL: Mapping[str, tuple[float, float]] = {
     "instruction_scale": (0.8, 1.2),
     "cycles_per_instruction": (1.0, 8.0),
     "barrier_cycles": (10.0, 150.0),
-    "block_cycles": (100.0, 800.0),
-    "line_cycles": (0.8, 1.5),
+    "grid_barrier_cycles": (20.0, 3000.0),
+    "block_cycles": (100.0, 1500.0),
+    "cooperative_cycles": (100.0, 8000.0),
+    "cluster_cycles": (50.0, 4000.0),
+    "start_cycles": (10.0, 300.0),
+    "line_cycles": (0.4, 1.5),
+    "wavefront_cycles": (0.4, 2.5),
+    "piece_sectors": (1.0, 6.0),
+    "fence_cycles": (100.0, 4000.0),
     "overlap": (1.0, 6.0),
 }
 OF_GPU: Mapping[str, tuple[float, float]] = {

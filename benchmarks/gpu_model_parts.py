@@ -5,8 +5,6 @@ The counters are results/gpu_model/counters.csv.gz, at the heaviest case of each
     off       modelled over counted: the median, and the factor that nine of ten launches are within
     weight    by how much the mean error of a launch's time shrinks if the counter takes the place of what was modelled,
               in percentage points: what this part's error costs. Below zero, the error made up for another one.
-
-Classes are compared for the launch that takes longest.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from gpu_model_lines import Share
 
 from cudamaster.modelling import launch_time, metrics
 from cudamaster.modelling.constants import Constants
@@ -28,8 +25,7 @@ from cudamaster.modelling.counts import CallCounts, Launch
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import LaunchTime
 from cudamaster.modelling.memory import L2
-from cudamaster.profiling import thresholds
-from cudamaster.profiling.filter import classify
+from cudamaster.modelling.model import modelled
 
 _Row = Mapping[str, float]
 _DURATION = "gpu__time_duration.sum"
@@ -211,16 +207,14 @@ def table(compared: Sequence[Compared], gpu: Gpu, constants: Constants) -> list[
     return rows
 
 
-def classes(calls: Sequence[tuple[Sequence[Launch], Sequence[LaunchTime], Sequence[_Row]]], gpu: Gpu) -> Share:
-    """Calls whose longest launch has the class that its counters give it."""
-    limits = thresholds.load()
-    right = every = 0
-    for own, times, rows in calls:
-        longest = max(range(len(rows)), key=lambda k: rows[k][_DURATION])
-        counts = [k for k, each in enumerate(own) for _ in range(each.count)]
-        if len(counts) != len(rows):
-            continue
-        modelled = metrics.metrics(own[counts[longest]], times[counts[longest]], gpu)
-        every += 1
-        right += classify(modelled, limits) == classify(rows[longest], limits)
-    return Share("class as Nsight Compute's", right, every, 0.9)
+def longest(
+    counts: CallCounts, rows: Sequence[_Row], gpu: Gpu, constants: Constants
+) -> tuple[Mapping[str, float], _Row] | None:
+    """Modelled and counted metrics of the launch that takes longest by its counters; None where launches differ."""
+    own = [event for event in counts.events if isinstance(event, Launch)]
+    each_of = [k for k, event in enumerate(own) for _ in range(event.count)]
+    if len(each_of) != len(rows) or not rows:
+        return None
+    number = max(range(len(rows)), key=lambda k: rows[k][_DURATION])
+    times = modelled(counts, gpu, constants).launches
+    return metrics.metrics(own[each_of[number]], times[each_of[number]], gpu), rows[number]

@@ -36,10 +36,14 @@ class Constants(_Strict):
     cycles_per_instruction: _Positive
     # Loads of a warp that are on their way together.
     loads_in_flight: _Positive
-    # What a barrier holds a warp up.
+    # What a barrier holds a warp up, in the mean of a cooperative launch's, of which some are for the whole grid, too.
     barrier_cycles: _Positive
+    grid_barrier_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From a block's start to its first instruction, and from its last to the next block's start.
     block_cycles: _Positive
+    # What a cooperative launch, and one of clusters, needs beside that until its blocks start.
+    cooperative_cycles: Annotated[float, Field(ge=0)] = 0.0
+    cluster_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From the start of one block on an SM to that of the next, while there is room.
     start_cycles: Annotated[float, Field(ge=0)] = 0.0
     # L1 per line of 128 bytes that a request touches, and per wavefront of its data, whichever is more.

@@ -116,7 +116,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
         Part.L1: _l1(launch, constants) * shape.busiest,
         Part.ATOMICS: _atomics(launch, gpu),
         Part.STARTS: constants.start_cycles * shape.blocks * shape.busiest,
-        Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved) - filling,
+        Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
     }
     parts = {part: gpu.microseconds(each) for part, each in cycles.items()} | _levels(bytes_moved, gpu, constants)
     head = gpu.microseconds(filling)
@@ -125,7 +125,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
         count=launch.count,
         device_us=head + _joined(tuple(parts.values()), constants.overlap),
         # What fills the GPU is latency, too.
-        parts_us=parts | {Part.LATENCY: parts[Part.LATENCY] + head},
+        parts_us={**parts, Part.LATENCY: parts[Part.LATENCY] + head},
         occupancy=shape.occupancy,
         blocks=shape.blocks,
         warps_of_block=shape.warps_of_block,
@@ -273,7 +273,10 @@ def _atomics(launch: Launch, gpu: Gpu) -> float:
 def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
     """Cycles until the first blocks have something to work on."""
     waits = launch.cold_waits_of_warp.largest > 0
-    return constants.block_cycles + (_cold_latency(gpu, bytes_moved) if waits else 0.0)
+    cycles = constants.block_cycles + (_cold_latency(gpu, bytes_moved) if waits else 0.0)
+    # Blocks that are to be there together start when there is room for all of them.
+    cycles += constants.cooperative_cycles if launch.cooperative else 0.0
+    return cycles + (constants.cluster_cycles if math.prod(launch.cluster) > 1 else 0.0)
 
 
 def _cold_latency(gpu: Gpu, bytes_moved: Moved) -> float:
@@ -283,10 +286,16 @@ def _cold_latency(gpu: Gpu, bytes_moved: Moved) -> float:
 
 
 def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved) -> float:
-    """Cycles of the rounds of blocks: each is as long as the way of a warp, the last one as that of the longest."""
+    """Cycles of the rounds of blocks: each is as long as the way of a warp, the last one as that of the longest.
+
+    The start of the first block and its first wait are those that fill the GPU.
+    """
     mean = _way(launch, gpu, constants, shape, bytes_moved, largest=False)
     longest = _way(launch, gpu, constants, shape, bytes_moved, largest=True)
-    return (shape.rounds - 1) * mean + max(mean, longest)
+    first = constants.block_cycles
+    if launch.cold_waits_of_warp.largest > 0:
+        first += _cold_latency(gpu, bytes_moved)
+    return max(0.0, (shape.rounds - 1) * mean + max(mean, longest) - first)
 
 
 def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved, *, largest: bool) -> float:
@@ -305,7 +314,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + cold * _cold_latency(gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
-        + barriers * constants.barrier_cycles
+        + barriers * (constants.grid_barrier_cycles if launch.cooperative else constants.barrier_cycles)
         + fences * constants.fence_cycles
     )
 
