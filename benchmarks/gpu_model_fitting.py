@@ -23,8 +23,7 @@ from cudamaster.modelling.model import modelled, refused, works
 
 # Least and most of each constant, and of those figures of the GPU that nobody publishes.
 OF_MODEL: Mapping[str, tuple[float, float]] = {
-    "instruction_scale": (0.8, 1.2),
-    "cycles_per_instruction": (1.0, 8.0),
+    "cycles_per_instruction": (0.5, 8.0),
     "barrier_cycles": (10.0, 150.0),
     "grid_barrier_cycles": (20.0, 3000.0),
     "block_cycles": (100.0, 1500.0),

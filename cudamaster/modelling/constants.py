@@ -27,7 +27,8 @@ class _Strict(BaseModel):
 class Constants(_Strict):
     """What the model multiplies counts by; cycles are those of an SM."""
 
-    # Instructions of the GPU for one that the host's build executes.
+    # Instructions of the GPU for one of integers or control that the host's build executes; nvcc needs two for an
+    # address, say. Arithmetic and requests to memory are counted rightly.
     instruction_scale: _Positive
     # What a warp executes beside that: parameters, its index, addresses, its end. Nsight Compute counts so many more
     # of simple kernels than the host's code has.

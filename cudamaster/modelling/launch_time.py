@@ -199,11 +199,12 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
 
 
 def _instructions(launch: Launch, constants: Constants) -> float:
-    """Warp instructions of the GPU in the launch."""
+    """Warp instructions of the GPU in the launch: arithmetic and requests as counted, what leads to them scaled."""
     mix = launch.instructions
-    simple = mix.fma + mix.fp32 + mix.fp64 + mix.integer + mix.conversion + mix.control + mix.other
+    leading = constants.instruction_scale * (mix.integer + mix.control + mix.other)
+    arithmetic = mix.fma + mix.fp32 + mix.fp64 + mix.conversion
     kept = mix.special + mix.matrix + mix.shuffle + constants.slow_instructions * mix.slow
-    return constants.instruction_scale * (simple + _memory_instructions(launch)) + kept + _beside(launch, constants)
+    return leading + arithmetic + _memory_instructions(launch) + kept + _beside(launch, constants)
 
 
 def _beside(launch: Launch, constants: Constants) -> float:
@@ -220,18 +221,17 @@ def _memory_instructions(launch: Launch) -> float:
 def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dict[Part, float]:
     """Cycles of the busiest SM for the instructions of each kind."""
     figures, mix = gpu.figures, launch.instructions
-    scale = constants.instruction_scale
     # An SM with fewer warps than schedulers leaves some of each unit idle.
     usable = shape.schedulers / figures.schedulers
 
     def cycles(warp_instructions: float, lanes: float) -> float:
         return warp_instructions * WARP / (lanes * usable) * shape.busiest
 
-    slow = constants.slow_instructions * mix.slow
-    arithmetic = (
-        cycles((mix.fma + mix.fp32) * scale + slow, figures.fp32_lanes)
-        + cycles(mix.fp64 * scale, figures.fp64_lanes)
-        + cycles(mix.integer * scale + _beside(launch, constants), figures.integer_lanes)
+    # Pipes work beside each other.
+    arithmetic = max(
+        cycles(mix.fma + mix.fp32 + constants.slow_instructions * mix.slow, figures.fp32_lanes),
+        cycles(mix.fp64, figures.fp64_lanes),
+        cycles(mix.integer * constants.instruction_scale + _beside(launch, constants), figures.integer_lanes),
     )
     operations = mix.matrix * _MATRIX_OPERATIONS
     products = launch.products.as_f16 / figures.warpgroup_operations if figures.warpgroup_operations else 0.0
@@ -239,7 +239,7 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
         Part.ISSUE: _instructions(launch, constants) / shape.schedulers * shape.busiest,
         Part.ARITHMETIC: arithmetic,
         Part.SPECIAL: cycles(mix.special, figures.special_lanes),
-        Part.CONVERSION: cycles(mix.conversion * scale, figures.conversion_lanes),
+        Part.CONVERSION: cycles(mix.conversion, figures.conversion_lanes),
         Part.MATRIX: (operations / (figures.matrix_operations * usable) + products / usable) * shape.busiest,
     }
 
@@ -263,11 +263,15 @@ def _levels(bytes_moved: Moved, gpu: Gpu, constants: Constants) -> dict[Part, fl
     return {Part.L2: through / figures.l2_bytes_per_s * 1e6, Part.DRAM: dram * 1e6}
 
 
+def sectors_of_atomics(launch: Launch) -> float:
+    """Sectors on which L2 does operations."""
+    return sum(each.atomic_sectors + each.bulk_reduced_sectors for each in launch.traffic)
+
+
 def _atomics(launch: Launch, gpu: Gpu) -> float:
     figures = gpu.figures
-    sectors = sum(each.atomic_sectors + each.bulk_reduced_sectors for each in launch.traffic)
     hottest = launch.contention.hottest / max(1.0, launch.contention.same_address)
-    return max(sectors / figures.atomic_sectors_per_clock, hottest / figures.same_address_per_clock)
+    return max(sectors_of_atomics(launch) / figures.atomic_sectors_per_clock, hottest / figures.same_address_per_clock)
 
 
 def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
