@@ -6,7 +6,7 @@
     python benchmarks/gpu_model.py pack FOLDER
     python benchmarks/gpu_model.py times FOLDER... [--out results/h200/times.csv]
     python benchmarks/gpu_model.py measure [--out results/h200/times.csv] [-j 4]
-    python benchmarks/gpu_model.py fit | validate | classes | draw
+    python benchmarks/gpu_model.py fit | validate | intervals | classes | draw
     python benchmarks/gpu_model.py whole --out FOLDER [-j 2]
 
 `counts` prints what a kernel does, by default the baseline at its heaviest case, as JSON, and the seconds that took.
@@ -25,6 +25,7 @@ from pathlib import Path
 import gpu_model_counters as counters
 import gpu_model_counting as counting
 import gpu_model_data as data
+import gpu_model_intervals as intervals
 import gpu_model_measuring as measuring
 import gpu_model_times as times
 import gpu_model_validation as validation
@@ -71,6 +72,7 @@ def main() -> None:
     for name, words in (
         ("fit", "fit the constants on one half"),
         ("validate", "hold the model against the other"),
+        ("intervals", "fit the intervals of speedups, and hold them against both"),
         ("classes", "hold classes against measured ones"),
     ):
         commands.add_parser(name, help=words).add_argument("--gpu", default="h200")
@@ -101,6 +103,8 @@ def main() -> None:
             validation.run_fit(given.gpu)
         case "validate":
             validation.run_validate(given.gpu)
+        case "intervals":
+            intervals.run(given.gpu)
         case "classes":
             validation.run_classes(given.gpu)
         case "draw":
@@ -110,6 +114,7 @@ def main() -> None:
             data.pack(given.out, validation.COUNTS)
             validation.run_fit(given.gpu)
             validation.run_validate(given.gpu)
+            intervals.run(given.gpu)
             validation.run_classes(given.gpu)
             validation.run_draw()
 
