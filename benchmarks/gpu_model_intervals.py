@@ -24,7 +24,6 @@ import numpy as np
 from gpu_model_fitting import Example, whole_us
 
 from cudamaster.core.likelihood import LEVEL, LIKELY, Errors, Makeup
-from cudamaster.core.speed import Change
 from cudamaster.modelling import constants as fitting_constants
 from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling.constants import Constants, Intervals
@@ -222,14 +221,18 @@ def unlike(of: Sequence[Pair]) -> tuple[float, str]:
         with_it = [pair for pair in of if means in pair.other_means]
         if len(with_it) < _FEWEST or len(without) < _FEWEST:
             continue
-        errors = dataclasses.replace(fit(without)[0], known_means=tuple({m for p in of for e in p.makeups for m in e.means}))
+        errors = dataclasses.replace(
+            fit(without)[0], known_means=tuple({m for p in of for e in p.makeups for m in e.means})
+        )
         factor = _reach_of_nine(with_it, errors)
         if factor > worst:
             worst, name = factor, means
     return worst, name
 
 
-def by_data_sheet(examples: Sequence[Example], fitted: Sequence[Example], errors: Errors, constants: Constants) -> float:
+def by_data_sheet(
+    examples: Sequence[Example], fitted: Sequence[Example], errors: Errors, constants: Constants
+) -> float:
     """How much further ratios are off on the H200 if it is modelled as a GPU is that nobody measured.
 
     All that the data sheet does not say is taken from the file of the H100, where nothing was measured either.
@@ -336,7 +339,9 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name, belongs in CLASSES.items():
-        lines.append(_row(name, *([p for p in of if p.first.fitted == half and belongs(p)] for half in (True, False)), errors))
+        lines.append(
+            _row(name, *([p for p in of if p.first.fitted == half and belongs(p)] for half in (True, False)), errors)
+        )
     both = [coverage_of_scores([each for each in by_score if each.fitted == half]) for half in (True, False)]
     lines.append("| " + " | ".join(["P of two kernels, over all cases", *map(_cells, both)]) + " |")
     lines += [
@@ -357,7 +362,10 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
         mine = [each for each in by_score if each.fitted == half]
         likely = [each for each in mine if _chance(each, errors) >= LIKELY]
         wrong = [each for each in likely if each.log_measured * each.log_modelled < 0]
-        lines += ["", f"Of {len(mine)} pairs of tasks {name}, {len(likely)} are likely and {len(wrong)} of those wrong:"]
+        lines += [
+            "",
+            f"Of {len(mine)} pairs of tasks {name}, {len(likely)} are likely and {len(wrong)} of those wrong:",
+        ]
         lines[-1] += " " + ("; ".join(_said(each) for each in wrong[:8]) or "none") + "."
     return "\n".join(lines) + "\n"
 

@@ -12,7 +12,6 @@ kernel is FASTER if the chance that a GPU would find it faster is at least LIKEL
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -82,9 +81,9 @@ class Errors:
 
 def _share_within(multiple: float, shares: Sequence[float], reaches: Sequence[float]) -> float:
     """Which share of the errors is at most `multiple` reaches: linear between those known, never all of them."""
-    position = bisect.bisect_right(reaches, multiple)
-    if position == len(reaches):
-        return shares[-1]
-    below, start = (shares[position - 1], reaches[position - 1]) if position else (0.0, 0.0)
-    span = reaches[position] - start
-    return below + (shares[position] - below) * ((multiple - start) / span if span > 0 else 1.0)
+    below, start = 0.0, 0.0
+    for share, reach in zip(shares, reaches, strict=False):  # a record may be damaged
+        if multiple < reach:
+            return below + (share - below) * (multiple - start) / (reach - start)
+        below, start = share, reach
+    return below

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from cudamaster.core.likelihood import Errors, Makeup
-from cudamaster.core.speed import Change, Comparison
+from cudamaster.core.speed import Change, Comparison, Interval
 
 # Marks a field that older records lack: core/records.py leaves it out if it has its default.
 LATER: Mapping[str, bool] = {"later": True}
@@ -442,8 +442,8 @@ class Plan:
 class Outcome:
     """The result of a plan: the scheme as the next Planner call sees it (algorithm 1, lines 20 to 25).
 
-    With modelled times, `against` is the kernel's speedup over the best so far; UNSURE there means that only a GPU can
-    tell which of the two is faster. None for a kernel without P, and in older records.
+    With modelled times, `interval` is that of the score, and `against` the speedup over the best so far: UNSURE there
+    means that only a GPU can tell which of the two is faster. None for a kernel without P, and in older records.
     """
 
     round: int
@@ -453,6 +453,7 @@ class Outcome:
     accepted: bool
     detail: str = ""
     against: Comparison | None = field(default=None, metadata=LATER)
+    interval: Interval | None = field(default=None, metadata=LATER)
 
     @property
     def unsure(self) -> bool:

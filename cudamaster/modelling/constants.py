@@ -154,7 +154,9 @@ def to_yaml(fitted: Fitted, notes: Mapping[str, str]) -> str:
     if fitted.known_error is not None:
         lines.append(yaml.safe_dump({"known_error": fitted.known_error.model_dump()}, sort_keys=False).rstrip())
     if fitted.intervals is not None:
-        lines.append("# Intervals of modelled speedups (core/likelihood.py), as `python benchmarks/gpu_model.py intervals`")
+        lines.append(
+            "# Intervals of modelled speedups (core/likelihood.py), as `python benchmarks/gpu_model.py intervals`"
+        )
         lines.append("# writes them.")
         found = fitted.intervals.model_dump(mode="json")
         lines.append(yaml.safe_dump({"intervals": found}, sort_keys=False, width=118).rstrip())

@@ -78,9 +78,7 @@ class Modeller:
         errors = None if intervals is None else intervals.errors(assumed=assumed)
         if error is None or error.gpu != self._gpu.label:
             return GpuModel(f"v{fitted.version}", self._gpu.label, errors=errors)
-        return GpuModel(
-            f"v{fitted.version}", self._gpu.label, error.ratios_within, error.pairs_ordered, errors=errors
-        )
+        return GpuModel(f"v{fitted.version}", self._gpu.label, error.ratios_within, error.pairs_ordered, errors=errors)
 
     @property
     def fingerprint(self) -> str:
@@ -150,7 +148,9 @@ class Modeller:
         if candidate is None or against is None:  # nobody has measured how far off that is
             used = replace(used, ratio_error=None, order_share=None, errors=None)
         made = {
-            label: tuple(self._makeup(each, label, call[label]) for each, call in ((against, theirs), (candidate, ours)))
+            label: tuple(
+                self._makeup(each, label, call[label]) for each, call in ((against, theirs), (candidate, ours))
+            )
             for label in labels
         }
         cases = tuple(

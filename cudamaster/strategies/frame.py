@@ -24,7 +24,6 @@ from cudamaster.strategies.large_gains import JumpCheck, JumpRule, RemeasuringWo
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Contender, Result, Round
 
-
 MOST_CONTENDERS = 2  # beside the best: so many kernels a person may be asked to put to a GPU
 
 
@@ -182,7 +181,9 @@ class Frame:
                 detail += f": {_not_likely(against)}"
             elif verdict.score is not None and verdict.score > before.score:
                 detail += f": a tie, since the model cannot tell differences below {self._tie:.0%}"
-        self._end(Outcome(number, plan, verdict.status, verdict.score, accepted, detail, against), attempts)
+        interval = verdict.speed.interval if against is not None and verdict.speed is not None else None
+        outcome = Outcome(number, plan, verdict.status, verdict.score, accepted, detail, against, interval)
+        self._end(outcome, attempts)
 
     def lost(self, number: int, plan: Plan, attempts: Sequence[Attempt], reason: str) -> None:
         """End a round without a result because a role gave no usable reply."""
@@ -221,11 +222,11 @@ class Frame:
 
 def _not_likely(against: Comparison) -> str:
     """Why a modelled kernel is no new best, as a clause."""
-    low, high = against.interval.low, against.interval.high
+    low, high, ratio = against.interval.low, against.interval.high, against.speedup
     word = "UNSURE" if against.change is Change.UNSURE else "likely slower"
-    said = f"{word}, {against.speedup:.2f} times as fast ({low:.2f} to {high:.2f} in nine of ten)"
-    if against.chance is not None:
-        said += f", faster with a chance of {against.chance:.0%}; a new best needs {LIKELY:.0%}"
+    said = f"{word}, {ratio:.2f} times as fast by the model, {low:.2f} to {high:.2f} in nine of ten"
+    if against.chance is not None and against.change is Change.UNSURE:
+        said += f"; a chance of {against.chance:.0%} to be faster, and a new best needs {LIKELY:.0%}"
     return said
 
 
