@@ -331,8 +331,8 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
         "Made by `python benchmarks/gpu_model.py intervals`. Of intervals for nine of ten, so many hold the measured",
         f"speedup. The reach, as a logarithm, is {kept.floor:.3f} + {kept.of_difference:.3f} x the part of the longer",
         f"call that differs + {kept.of_means:.3f} where one kernel uses a means that the other does not. It is",
-        f"{kept.unlike:.2f} times as long for a means that no fitted kernel has, and {kept.by_data_sheet:.2f} times on a",
-        "GPU whose figures are those of its data sheet.",
+        f"{kept.unlike:.2f} times as long for a means that no fitted kernel has, and {kept.by_data_sheet:.2f} times",
+        "on a GPU whose figures are those of its data sheet.",
         "",
         "| pairs | fitted on: pairs | tasks | within | each task the same | median reach "
         "| reported on: pairs | tasks | within | each task the same | median reach |",

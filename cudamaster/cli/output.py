@@ -208,9 +208,7 @@ def say_speed(comparison: Comparison, *, mark: str) -> str:
     if mark == "modelled" and comparison.interval.high == float("inf"):
         reach = "the model's error is not known"
     elif mark == "modelled" and comparison.chance is not None:
-        reach = (
-            f"nine of ten such are measured at {_interval(comparison)}; faster with a chance of {comparison.chance:.0%}"
-        )
+        reach = f"90 % interval {_interval(comparison)}; faster with a chance of {comparison.chance:.0%}"
     return f"{speed(comparison.speedup, mark=mark)}, {comparison.change.value} ({reach})"
 
 
@@ -268,7 +266,10 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Table:
             rows.append([label, why, *["-"] * (len(columns) - 2), error if case.status else "-"])
             continue
         row: list[str | Text] = [label, _pair(*times)]
-        reach = reach_of(comparison, mark=verdict.mark) if modelled else f" ({_interval(comparison)})"
+        # On a line of its own: modelled times have more columns.
+        low, high = comparison.interval.low, comparison.interval.high
+        reach = f"\n{low:.2f}–{high:.2f}" if comparison.chance is not None else f" ({_interval(comparison)})"
+        reach = "" if modelled and comparison.chance is None else reach
         refused = case.status if case.status not in (None, "correct") else None
         row += [f"{comparison.speedup:.2f}{reach}", styled(refused or comparison.change)]
         if case.modelled is not None:
@@ -279,7 +280,10 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Table:
             row.append("-" if case.over_floor is None else f"{case.over_floor:.1f} x")
         rows.append([*row, f"not run: {case.skipped}" if case.skipped else error])
     columns.append("error/allowed")
-    return table(columns, rows, right=[column for column in columns[1:] if column not in ("change", "bound by")])
+    made = table(columns, rows, right=[column for column in columns[1:] if column not in ("change", "bound by")])
+    # No name of a size is broken where the other columns can be.
+    made.columns[0].min_width = min(20, max((len(word) for row in rows for word in str(row[0]).split()), default=0))
+    return made
 
 
 def _both(baseline: Sequence[float], candidate: Sequence[float]) -> str:

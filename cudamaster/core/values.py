@@ -172,8 +172,8 @@ class GpuModel:
         """Version, GPU and known error, as in every table of modelled times."""
         if self.errors is not None and self.errors.assumed_of:
             return (
-                f"gpu-model {self.version} of an {self.gpu}, on which nothing was measured; intervals are those of an "
-                f"{self.errors.assumed_of} that is modelled by its data sheet"
+                f"gpu-model {self.version} of an {self.gpu}; its error is not known: no time was measured "
+                f"there, and intervals are those of an {self.errors.assumed_of} modelled by its data sheet"
             )
         if self.ratio_error is None:
             return f"gpu-model {self.version} of an {self.gpu}; its error is not known"

@@ -165,7 +165,7 @@ class Frame:
         if against is not None and candidate.id != before.candidate.id:
             accepted = against.change is Change.FASTER
         else:
-            # Written so that a score of NaN is refused. A model has no noise, so it shows differences that mean nothing.
+            # Written so that a score of NaN is refused. A model has no noise: it shows differences that mean nothing.
             to_beat = before.score if verdict.modelled is None else before.score * (1 + self._tie)
             accepted, against = verdict.correct and verdict.score is not None and verdict.score > to_beat, None
         if accepted:
