@@ -279,10 +279,9 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Table:
         if floors:
             row.append("-" if case.over_floor is None else f"{case.over_floor:.1f} x")
         rows.append([*row, f"not run: {case.skipped}" if case.skipped else error])
-    columns.append("error/allowed")
+    columns.append("error/\nallowed" if modelled else "error/allowed")
     made = table(columns, rows, right=[column for column in columns[1:] if column not in ("change", "bound by")])
-    # No name of a size is broken where the other columns can be.
-    made.columns[0].min_width = min(20, max((len(word) for row in rows for word in str(row[0]).split()), default=0))
+    made.columns[-1].max_width = 9 if modelled else None  # "not run: ..." takes no room from the sizes
     return made
 
 
