@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @options.device
 @click.option("--again", is_flag=True, help="Measure again, even if limits are saved.")
 @click.option("--gpu-file", type=click.Path(path_type=Path, dir_okay=False),
-              help="Measure also what the model of a GPU needs, and write a file for $CUDAMASTER_GPU_MODEL.")  # fmt: skip
+              help="Measure also what the model of a GPU needs; write a file for $CUDAMASTER_GPU_MODEL.")  # fmt: skip
 @options.as_json
 def limits(device: str, again: bool, gpu_file: Path | None, as_json: bool) -> None:
     """Measure the peak rates that this GPU reaches, save and show them.
