@@ -360,11 +360,11 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
         lines.append("| " + " | ".join(cells) + " |")
     for half, name in ((True, "fitted on"), (False, "reported on")):
         mine = [each for each in by_score if each.fitted == half]
-        likely = [each for each in mine if _chance(each, errors) >= LIKELY]
-        wrong = [each for each in likely if each.log_measured * each.log_modelled < 0]
+        sure = [each for each in mine if likely(each, errors)]
+        wrong = [each for each in sure if each.log_measured * each.log_modelled < 0]
         lines += [
             "",
-            f"Of {len(mine)} pairs of tasks {name}, {len(likely)} are likely and {len(wrong)} of those wrong:",
+            f"Of {len(mine)} pairs of tasks {name}, {len(sure)} are likely and {len(wrong)} of those wrong:",
         ]
         lines[-1] += " " + ("; ".join(_said(each) for each in wrong[:8]) or "none") + "."
     return "\n".join(lines) + "\n"
@@ -373,6 +373,11 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
 def _chance(of: Scores, errors: Errors) -> float:
     """Of the order that the model has."""
     return errors.chance(math.exp(abs(of.log_modelled)), of.reach)
+
+
+def likely(of: Scores, errors: Errors) -> bool:
+    """Whether the model is sure enough of the order."""
+    return _chance(of, errors) >= LIKELY
 
 
 def _said(of: Scores) -> str:

@@ -83,6 +83,11 @@ class Comparison:
     change: Change
     chance: float | None = field(default=None, metadata={"later": True})
 
+    @property
+    def reach(self) -> str:
+        """The interval of a modelled speedup, to stand behind it: " [0.98 to 1.70]". Empty for others."""
+        return "" if self.chance is None else f" [{self.interval.low:.2f} to {self.interval.high:.2f}]"
+
 
 @dataclass(frozen=True)
 class _Estimate:
