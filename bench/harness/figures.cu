@@ -22,20 +22,30 @@ struct Fp64 {
 struct Shuffle {
     using Value = unsigned int;
     static constexpr int kOperations = 1;
-    static __device__ void step(unsigned int& x) { x = __shfl_xor_sync(0xffffffffu, x, 1); }
+    // Volatile, since two exchanges with the same neighbour undo each other, and the compiler knows.
+    static __device__ void step(unsigned int& x) {
+        asm volatile("shfl.sync.bfly.b32 %0, %0, 1, 31, 0xffffffff;" : "+r"(x));
+    }
 };
+
 // Products of 16 x 8 x 16 by mma.sync, as kernels without wgmma have them; eight chains of sums a warp.
 __global__ void __launch_bounds__(128) matrix_kernel(int iterations, unsigned int zero, float* result) {
     float d[kChains][4] = {};
+    // Registers of their own for both factors, as in a kernel; all are zero.
+    unsigned int a[4], b[2];
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+        a[k] = zero * (k + 1);
+    b[0] = zero * 5, b[1] = zero * 6;
 #pragma unroll 1
     for (int i = 0; i < iterations; ++i)
 #pragma unroll
         for (int k = 0; k < kChains; ++k)
             asm volatile(
-                "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, "
-                "{%4, %4}, {%0, %1, %2, %3};"
+                "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                "{%8, %9}, {%0, %1, %2, %3};"
                 : "+f"(d[k][0]), "+f"(d[k][1]), "+f"(d[k][2]), "+f"(d[k][3])
-                : "r"(zero));
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < kChains; ++k)
