@@ -22,9 +22,9 @@ struct Fp64 {
 struct Shuffle {
     using Value = unsigned int;
     static constexpr int kOperations = 1;
-    // Volatile, since two exchanges with the same neighbour undo each other, and the compiler knows.
+    // Each value names the lane that the next one comes from: exchanges that are known can be made one.
     static __device__ void step(unsigned int& x) {
-        asm volatile("shfl.sync.bfly.b32 %0, %0, 1, 31, 0xffffffff;" : "+r"(x));
+        asm("shfl.sync.idx.b32 %0, %0, %0, 31, 0xffffffff;" : "+r"(x));
     }
 };
 
