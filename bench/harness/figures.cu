@@ -19,14 +19,33 @@ struct Fp64 {
     static constexpr int kOperations = 1;
     static __device__ void step(double& x) { x = fma(x, x, x); }
 };
-struct Shuffle {
-    using Value = unsigned int;
-    static constexpr int kOperations = 1;
-    // Each value names the lane that the next one comes from: exchanges that are known can be made one.
-    static __device__ void step(unsigned int& x) {
-        asm("shfl.sync.idx.b32 %0, %0, %0, 31, 0xffffffff;" : "+r"(x));
-    }
-};
+// Values that differ from lane to lane: exchanging one that does not is nothing to do, and the assembler knows.
+__global__ void __launch_bounds__(kThreads) shuffle_kernel(int iterations, int zero, int* result) {
+    int x[kChains];
+#pragma unroll
+    for (int chain = 0; chain < kChains; ++chain)
+        x[chain] = zero + static_cast<int>(threadIdx.x) * (chain + 1);
+#pragma unroll 1
+    for (int i = 0; i < iterations; ++i)
+#pragma unroll
+        for (int chain = 0; chain < kChains; ++chain)
+            x[chain] = __shfl_sync(0xffffffffu, x[chain], x[chain]);
+#pragma unroll
+    for (int chain = 0; chain < kChains; ++chain)
+        if (x[chain] == -12345) // never
+            *result = x[chain];
+}
+
+// Threads a second.
+double shuffle_rate(int processors) {
+    int* result = nullptr;
+    CHECKED(cudaMalloc(&result, sizeof *result));
+    int grid = one_wave(shuffle_kernel, kThreads, processors);
+    double rate =
+        best_rate([&](int iterations) { shuffle_kernel<<<grid, kThreads>>>(iterations, 0, result); });
+    CHECKED(cudaFree(result));
+    return rate * grid * kThreads * kChains;
+}
 
 // Products of 16 x 8 x 16 by mma.sync, as kernels without wgmma have them; eight chains of sums a warp.
 __global__ void __launch_bounds__(128) matrix_kernel(int iterations, unsigned int zero, float* result) {
@@ -87,7 +106,7 @@ int main() {
     say("reserved_shared_bytes", attribute(cudaDevAttrReservedSharedMemoryPerBlock));
     say("integer_lanes", unit_rate<Integer>(processors) * per_clock);
     say("fp64_lanes", unit_rate<Fp64>(processors) * per_clock);
-    say("shuffle_lanes", unit_rate<Shuffle>(processors) * per_clock);
+    say("shuffle_lanes", shuffle_rate(processors) * per_clock);
     say("matrix_operations", matrix_rate(processors) * per_clock);
     Latencies latencies = measure_latencies(l2_bytes);
     say("shared_latency_cycles", latencies.shared);
