@@ -91,11 +91,11 @@ def _show_rounds(out: Console, result: Result) -> None:
         outcome = finished.outcome
         score = "-" if outcome.score is None else f"{outcome.score:.2f}"
         if outcome.interval is not None:
-            score += f" [{outcome.interval.low:.2f} to {outcome.interval.high:.2f}]"
+            score += f" [{outcome.interval.low:.2f}–{outcome.interval.high:.2f}]"
         row: list[str | Text] = [str(outcome.round), outcome.plan.idea, styled(outcome.status), score]
         rows.append([*row, f"{finished.best_score:.2f}", *([_taken(outcome)] if known else [])])
     p = score_column(result.verdict.mark)
-    columns = ["round", "idea", "status", p, "best so far", *(["new best"] if known else [])]
+    columns = ["round", "idea", "status", p, "best so far", *(["taken"] if known else [])]
     out.print()
     out.print(table(columns, rows, right=["round", p, "best so far"]))
 
