@@ -8,7 +8,7 @@
     python benchmarks/gpu_model.py measure [--out results/h200/times.csv] [-j 4]
     python benchmarks/gpu_model.py collect --out FOLDER [--tasks GLOB...] [--seconds S]
     python benchmarks/gpu_model.py tables FOLDER...
-    python benchmarks/gpu_model.py fit | validate | parts | classes | draw
+    python benchmarks/gpu_model.py fit | validate | intervals | parts | classes | draw
     python benchmarks/gpu_model.py whole --out FOLDER [-j 2]
 
 `counts` prints what a kernel does, by default the baseline at its heaviest case, as JSON, and the seconds that took.
@@ -29,6 +29,7 @@ import gpu_model_collecting as collecting
 import gpu_model_counters as counters
 import gpu_model_counting as counting
 import gpu_model_data as data
+import gpu_model_intervals as intervals
 import gpu_model_measuring as measuring
 import gpu_model_tables as tables
 import gpu_model_times as times
@@ -76,6 +77,7 @@ def main() -> None:
     for name, words in (
         ("fit", "fit the constants"),
         ("validate", "hold the model against measured times"),
+        ("intervals", "fit the intervals of speedups, and hold them against both"),
         ("parts", "hold each part of it against counters"),
         ("classes", "hold classes against measured ones"),
     ):
@@ -122,6 +124,8 @@ def main() -> None:
             validation.run_fit(given.gpu)
         case "validate":
             validation.run_validate(given.gpu)
+        case "intervals":
+            intervals.run(given.gpu)
         case "parts":
             validation.run_parts(given.gpu)
         case "classes":
@@ -133,6 +137,7 @@ def main() -> None:
             data.pack(given.out, validation.COUNTS)
             validation.run_fit(given.gpu)
             validation.run_validate(given.gpu)
+            intervals.run(given.gpu)
             validation.run_classes(given.gpu)
             validation.run_draw()
 

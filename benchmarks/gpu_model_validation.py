@@ -134,7 +134,7 @@ def run_fit(gpu_name: str) -> None:
     for name, (low, high) in OF_GPU.items():
         before, after = getattr(gpu.figures, name), getattr(found.gpu.figures, name)
         print(f"  {gpu_name}'s {name}: {before:.4g} to {after:.4g}, of {low:g} to {high:g}")
-    _keep(fitted.model_copy(update={"constants": found.constants, "known_error": None}))
+    _keep(fitted.model_copy(update={"constants": found.constants, "known_error": None, "intervals": None}))
     _write_fitted(gpu_name, {name: getattr(found.gpu.figures, name) for name in OF_GPU})
 
 

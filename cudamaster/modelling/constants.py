@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import UsageError
+from cudamaster.core.likelihood import Errors
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -78,12 +79,51 @@ class KnownError(_Strict):
     pairs_ordered: _Share | None = None
 
 
+class Intervals(_Strict):
+    """How far modelled ratios of two kernels of one task at one case are off (core/likelihood.py), fitted on `pairs`
+    of `tasks`, the half that the constants are fitted on. Logarithms, but for shares and factors.
+
+    `reaches` by their shares are multiples of the reach of nine of ten. `unlike` is how much further ratios are off
+    for kernels with a means that no fitted kernel has: the worst of the means, each left out of a fit. `by_data_sheet`
+    is the same for a GPU that is modelled by its data sheet: the H200, had nobody measured anything on it.
+    """
+
+    gpu: str
+    date: str
+    source: str
+    tasks: Annotated[int, Field(gt=0)]
+    pairs: Annotated[int, Field(gt=0)]
+    floor: _Positive
+    of_difference: Annotated[float, Field(ge=0)]
+    of_means: Annotated[float, Field(ge=0)]
+    reaches: dict[_Share, _Positive]
+    known_means: tuple[str, ...]
+    unlike: Annotated[float, Field(ge=1)]
+    by_data_sheet: Annotated[float, Field(ge=1)]
+
+    def errors(self, *, assumed: bool = False) -> Errors:
+        """For verdicts; `assumed` where the modelled GPU is not the one that was measured."""
+        wider = self.by_data_sheet if assumed else 1.0
+        in_order = sorted(self.reaches.items())
+        return Errors(
+            floor=self.floor * wider,
+            of_difference=self.of_difference * wider,
+            of_means=self.of_means * wider,
+            shares=tuple(share for share, _ in in_order),
+            reaches=tuple(reach for _, reach in in_order),
+            known_means=self.known_means,
+            unlike=self.unlike,
+            assumed_of=self.gpu if assumed else "",
+        )
+
+
 class Fitted(_Strict):
-    """The file: the model's version, its constants, and its error once it has been validated."""
+    """The file: the model's version, its constants, and its error and intervals once it has been validated."""
 
     version: Annotated[int, Field(gt=0)]
     constants: Constants
     known_error: KnownError | None = None
+    intervals: Intervals | None = None
 
 
 def load(path: Path) -> Fitted:
@@ -125,4 +165,11 @@ def to_yaml(fitted: Fitted, notes: Mapping[str, str]) -> str:
         lines.append(f"  {name}: {value:.4g}{note}")
     if fitted.known_error is not None:
         lines.append(yaml.safe_dump({"known_error": fitted.known_error.model_dump()}, sort_keys=False).rstrip())
+    if fitted.intervals is not None:
+        lines.append(
+            "# Intervals of modelled speedups (core/likelihood.py), as `python benchmarks/gpu_model.py intervals`"
+        )
+        lines.append("# writes them.")
+        found = fitted.intervals.model_dump(mode="json")
+        lines.append(yaml.safe_dump({"intervals": found}, sort_keys=False, width=118).rstrip())
     return "\n".join(lines) + "\n"
