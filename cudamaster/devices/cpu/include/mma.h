@@ -147,7 +147,7 @@ template <class Fragment, class Access> CUDAMASTER_CPU_PART inline void each_ele
 }
 
 // The build that counts sees what a GPU does in place of what this header does: pieces of 16 bytes of the tile's lines,
-// dealt out to the lanes, in one request for 32 of them.
+// neighbouring lanes on neighbouring lines as ldmatrix has them, in one request for 32 of them.
 #if defined(CUDAMASTER_CPU_OBSERVED) && !defined(CUDAMASTER_CPU_CHECKED)
 #define CUDAMASTER_CPU_FRAGMENT CUDAMASTER_CPU_ONE
 template <class Memory>
@@ -157,8 +157,8 @@ CUDAMASTER_CPU_PART void sees_tile(const Memory* address, unsigned int leading, 
         pieces = bytes / piece;
     for (int i = static_cast<int>(cudamaster_cpu_lane()); i < lines * pieces; i += 32)
         cudamaster_cpu_observe_fragment(
-            reinterpret_cast<const char*>(address + static_cast<size_t>(i / pieces) * leading) +
-                i % pieces * piece,
+            reinterpret_cast<const char*>(address + static_cast<size_t>(i % lines) * leading) +
+                i / lines * piece,
             static_cast<unsigned>(piece), stored, site);
 }
 #define CUDAMASTER_CPU_SEES_TILE(address, leading, lines, length, stored)                                    \
