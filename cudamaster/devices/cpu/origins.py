@@ -53,8 +53,9 @@ def of_loads(
             for to in following.get(start, ()):
                 known = before.setdefault(to, {})
                 for name, places in values.items():
-                    if places:
-                        known[name] = _few(known.get(name, _NONE) | places)
+                    there = known.get(name, _NONE)
+                    if not places <= there:
+                        known[name] = _few(there | places)
     return {place: sorted(places) for place, places in found.items() if places}
 
 
@@ -97,7 +98,8 @@ def _return(
     if not passes_on(called):  # it may load, too
         found[place] = found.get(place, _NONE) | arguments
         result = _few(arguments | {place})
-    values["rax"] = values["xmm0"] = result
+    if result:
+        values["rax"] = values["xmm0"] = result
     return _NONE
 
 
@@ -114,7 +116,10 @@ def _step(name: str, operands: Sequence[str], values: _Values, loaded: frozenset
         if not _REPLACES.match(name) or name.startswith("cmov"):
             came = _few(came | _of_operand(target, values, _NONE))
     for slot in _slots(target, _bytes(name)):
-        values[slot] = came
+        if came:
+            values[slot] = came
+        else:
+            values.pop(slot, None)
 
 
 def _bytes(name: str) -> int:
