@@ -44,6 +44,31 @@ OF_GPU: Mapping[str, tuple[float, float]] = {
     "empty_device_us": (2.0, 6.0),
     "gap_us": (0.5, 3.0),
 }
+# Unit of each constant, and for those that are not fitted where they come from, with the range that they were seen in.
+UNITS: Mapping[str, str] = {
+    "instruction_scale": "instructions for one",
+    "instructions_beside": "instructions of a warp",
+    "cycles_per_instruction": "cycles of an SM",
+    "loads_in_flight": "loads",
+    "barrier_cycles": "cycles of an SM",
+    "grid_barrier_cycles": "cycles of an SM",
+    "block_cycles": "cycles of an SM",
+    "cooperative_cycles": "cycles of an SM",
+    "cluster_cycles": "cycles of an SM",
+    "start_cycles": "cycles of an SM for a block",
+    "line_cycles": "cycles of L1 for a line",
+    "wavefront_cycles": "cycles of L1 for a wavefront",
+    "piece_sectors": "sectors",
+    "fence_cycles": "cycles of an SM",
+    "slow_instructions": "instructions for one call",
+    "overlap": "exponent",
+}
+SOURCES: Mapping[str, str] = {
+    "instruction_scale": "smsp__inst_executed of 99 kernels on an H200, 1.2 to 2.4",
+    "instructions_beside": "the same, 10 to 14",
+    "loads_in_flight": "assumed, 1 to 8",
+    "slow_instructions": "assumed, 10 to 100",
+}
 # Beyond this factor, an error counts no more: one kernel that the model does not understand must not spoil the others.
 _OUTLIER = 1.35
 # What counts how much beside the times of whole calls.

@@ -25,7 +25,7 @@ import gpu_model_parts
 import kernel_metrics
 from gpu_model_accuracy import APART, Accuracy, Compared, Pair, accuracy, pairs
 from gpu_model_data import TABLES, Counted, playbook_files, read, some_cases
-from gpu_model_fitting import OF_GPU, OF_MODEL, Example, compared, fit
+from gpu_model_fitting import OF_GPU, OF_MODEL, SOURCES, UNITS, Example, compared, fit
 
 from cudamaster.core import resources
 from cudamaster.core.values import GpuModel
@@ -140,7 +140,8 @@ def run_fit(gpu_name: str) -> None:
 
 def _keep(fitted: fitting_constants.Fitted) -> None:
     """Write the file of constants, which this process models with from now on."""
-    notes = {name: f"{low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
+    fitted_of = {name: f"fitted, {low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
+    notes = {name: f"{unit}; {(SOURCES | fitted_of)[name]}" for name, unit in UNITS.items()}
     fitting_constants.place().write_text(fitting_constants.to_yaml(fitted, notes))
     fitting_constants.shipped.cache_clear()
 
