@@ -75,18 +75,6 @@ def test_there_are_variants_enough() -> None:
     assert len(kernels) >= 500
 
 
-def test_cases_that_are_measured_keep_their_names() -> None:
-    import gpu_model_collecting
-    import gpu_model_data
-
-    for name in cards.names():
-        card = cards.load(name)
-        fewer = gpu_model_collecting.fewer_cases(card)
-        labels = {case.label for case in fewer.cases if case.sweep}
-        assert labels == set(gpu_model_data.some_cases(card, 3))
-        assert gpu_model_data.some_cases(fewer, 1) == gpu_model_data.some_cases(card, 1)
-
-
 def test_launches_of_the_profiler_belong_to_the_marker_before_them() -> None:
     import gpu_model_collecting
 
