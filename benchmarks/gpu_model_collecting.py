@@ -34,9 +34,10 @@ import gpu_model_data as data
 from gpu_model_variants import texts, variants
 
 from cudamaster.build.building import Builder
+from cudamaster.core import resources
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, content_hash
 from cudamaster.devices import ncu
-from cudamaster.devices.cuda import CudaDevice, find_gpus
+from cudamaster.devices.cuda import CudaDevice, find_gpus, measuring_cores
 from cudamaster.guards.flags import Flags
 from cudamaster.modelling import measured
 from cudamaster.models.playbook import merged
@@ -187,7 +188,7 @@ def collect(
 ) -> None:
     """Measure what the files lack, on all GPUs that this process sees, and begin nothing new after `seconds`.
 
-    Variants whose hashes are `left_out` are known to be wrong.
+    Variants whose hashes are `left_out` are known to be wrong. What is built lies in the cache.
     """
     began = time.monotonic()
     until = began + seconds
@@ -198,15 +199,15 @@ def collect(
     kernels = sum(len(unit.kernels) - 1 for unit in units)
     print(f"{len(units)} tasks and precisions with {kernels} kernels beside the baselines", flush=True)
     with ThreadPoolExecutor(jobs) as pool, ThreadPoolExecutor(2 * TOGETHER) as linking:
-        program = pool.submit(_compiled_program, devices[0], folder)
+        work = resources.cache() / "gpu-model"
+        program = pool.submit(_compiled_program, devices[0], work)
         for unit in units:
             for kernel in unit.kernels:
                 pool.submit(_settle, kernel.built, lambda unit=unit, kernel=kernel: _built(unit, kernel, until))
-            linking.submit(_settle, unit.linked, lambda unit=unit: _linked(unit, program, folder, kept))
+            linking.submit(_settle, unit.linked, lambda unit=unit: _linked(unit, program, work, kept))
         queue, turn = iter(units), threading.Lock()
         threads = [
-            threading.Thread(target=_serve, args=(device, queue, turn, kept, folder, began, until))
-            for device in devices
+            threading.Thread(target=_serve, args=(device, queue, turn, kept, work, began, until)) for device in devices
         ]
         for thread in threads:
             thread.start()
@@ -278,7 +279,7 @@ def _built(unit: Unit, kernel: Kernel, until: float) -> Path:
 def _compiled_program(device: CudaDevice, folder: Path) -> Path:
     """The program that is profiled, without kernels."""
     text = _PROGRAM.read_text(encoding="utf-8")
-    compiled = device.compile(text, ("-O2", "-std=c++17"), "measure_calls", folder / "program")
+    compiled = device.compile(text, ("-O2", "-std=c++17"), "measure_calls", folder)
     assert compiled.object is not None, compiled.log
     return compiled.object
 
@@ -295,7 +296,7 @@ def _linked(unit: Unit, program: Future[Path], folder: Path, kept: Kept) -> tupl
         except Exception as error:
             kept.add("times", unit, kernel, status="not built", detail=str(error))
             kept.add("counters", unit, kernel, detail="not built")
-    builder, home = unit.builder, folder / "program" / unit.name
+    builder, home = unit.builder, folder / unit.name
     home.mkdir(parents=True, exist_ok=True)
     wrapper = builder._signature.wrapper
     call = builder._object(builder._call_text(False))
@@ -384,7 +385,10 @@ class _Running:
         executable, self.kernels = unit.linked.result()
         self.unit = unit
         self.seen: list[dict[str, Any]] = []
-        command = [str(executable), "times", unit.skipped, *unit.labels]
+        # Cores of its own, if there are some: compilers keep away from these.
+        cores = measuring_cores(sorted(os.sched_getaffinity(0)), device.gpu.index)
+        pinned = ["taskset", "-c", ",".join(map(str, cores))] if cores else []
+        command = [*pinned, str(executable), "times", unit.skipped, *unit.labels]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             start_new_session=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": device.gpu.uuid},
