@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import fnmatch
+import itertools
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -323,59 +324,57 @@ def _serve(
     began: float,
     until: float,
 ) -> None:
-    """Measure units on one GPU, as many at a time as start side by side; at the end the counters that are missing."""
-    done: list[Unit] = []
-    while time.monotonic() < until:
-        group: list[Unit] = []
-        while len(group) < TOGETHER:
+    """Measure units on one GPU, as many at a time as start side by side.
+
+    Times come first. Counters of baselines and the playbook are read where the next units are not built yet, and then
+    those of the variants.
+    """
+    first, second = list[Unit](), list[Unit]()  # what is to be profiled: now, and once all are timed
+    with turn:
+        group = list(itertools.islice(queue, TOGETHER))
+    while (group or first or second) and time.monotonic() < until:
+        if group and (all(unit.linked.done() for unit in group) or not first):
+            ready = _ready(group, until)
+            with device.held():
+                said = _safely(_timed, ready, device, kept)
+            first += ready
+            _tell(began, "times", ready, said)
             with turn:
-                unit = next(queue, None)
-            if unit is None:
-                break
-            group.append(unit)
-        if not group:
-            break
-        _measure(group, device, kept, folder, began, until, all_of_them=False)
-        done += group
-    for first in range(0, len(done), TOGETHER):
-        if time.monotonic() < until:
-            _measure(done[first : first + TOGETHER], device, kept, folder, began, until, all_of_them=True)
+                group = list(itertools.islice(queue, TOGETHER))
+            continue
+        variants_too = not first
+        waiting = second if variants_too else first
+        now = [waiting.pop(0) for _ in range(min(TOGETHER, len(waiting)))]
+        with device.held():
+            said = _safely(_profiled, now, device, kept, folder, variants_too)
+        second += [] if variants_too else now
+        _tell(began, "counters", now, said)
 
 
-def _measure(
-    group: Sequence[Unit],
-    device: CudaDevice,
-    kept: Kept,
-    folder: Path,
-    began: float,
-    until: float,
-    *,
-    all_of_them: bool,
-) -> None:
-    """Times of some units, then counters; with `all_of_them` only the counters that are missing."""
-    start, words = time.monotonic(), []
+def _ready(group: Sequence[Unit], until: float) -> list[Unit]:
+    """Those whose programs are built."""
     ready = []
     for unit in group:
         try:
             unit.linked.result(timeout=max(1.0, until - time.monotonic()))
             ready.append(unit)
         except Exception as error:
-            words.append(f"{unit.name} is not built: {str(error)[:200]}")
-    waited = time.monotonic()
-    with device.held():
-        try:
-            if not all_of_them:
-                words += _timed(ready, device, kept)
-            timed = time.monotonic()
-            words += _profiled(ready, device, kept, folder, all_of_them=all_of_them)
-        except Exception:
-            words.append(traceback.format_exc(limit=4))
-            timed = time.monotonic()
-    over = time.monotonic()
-    said = f"{over - began:5.0f} s: {' '.join(unit.name for unit in ready)}; waited {waited - start:.1f}, "
-    print(f"{said}times {timed - waited:.1f}, counters {over - timed:.1f} s", flush=True)
-    for word in words:
-        print(f"    {word}", flush=True)
+            print(f"    {unit.name} is not built: {str(error)[:200]}", flush=True)
+    return ready
+
+
+def _safely(measure: Callable[..., list[str]], *given: object) -> list[str]:
+    """What went wrong, also where it is ours."""
+    try:
+        return measure(*given)
+    except Exception:
+        return [traceback.format_exc(limit=4)]
+
+
+def _tell(began: float, what: str, units: Sequence[Unit], said: Sequence[str]) -> None:
+    print(f"{time.monotonic() - began:5.0f} s: {what} of {' '.join(unit.name for unit in units)}", flush=True)
+    for word in said:
+        print(f"    {word[:160]}", flush=True)
 
 
 class _Running:
@@ -475,7 +474,7 @@ def _keep(found: _Running, device: CudaDevice, kept: Kept) -> None:
             unit.wrong.add(number)
 
 
-def _profiled(group: Sequence[Unit], device: CudaDevice, kept: Kept, folder: Path, *, all_of_them: bool) -> list[str]:
+def _profiled(group: Sequence[Unit], device: CudaDevice, kept: Kept, folder: Path, variants_too: bool) -> list[str]:
     """Counters of the right kernels of some units. Gives what went wrong."""
     lock = folder / f"lock-{device.gpu.uuid}"
     with ThreadPoolExecutor(max(1, len(group))) as pool:
@@ -487,7 +486,7 @@ def _profiled(group: Sequence[Unit], device: CudaDevice, kept: Kept, folder: Pat
                 for number, kernel in enumerate(kernels)
                 if number not in unit.wrong
                 and not kept.has("counters", unit, kernel)
-                and (all_of_them or " " not in kernel.name or int(kernel.code[0], 16) % 2 == 0)
+                and (variants_too or " " not in kernel.name)
             ]
             if wanted:
                 asked.append(pool.submit(_counted, unit, wanted, kernels, executable, device, lock, kept))
