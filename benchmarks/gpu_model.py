@@ -89,7 +89,7 @@ def main() -> None:
     tabled = commands.add_parser("tables", help="make tables of what collect kept")
     tabled.add_argument("folder", type=Path, nargs="+")
     collected.add_argument("--tasks", nargs="*", default=[], help="TASK or TASK-PRECISION, with * and ?")
-    collected.add_argument("--part", type=int, nargs=2, default=(1, 1), metavar=("K", "N"), help="the K-th of N parts")
+    collected.add_argument("--leave-out", type=Path, help="file with the hashes of variants that are known to be wrong")
     collected.add_argument(
         "-j", "--jobs", type=int, default=os.cpu_count() or 1, help="kernels that are built at a time"
     )
@@ -117,7 +117,8 @@ def main() -> None:
         case "measure":
             measuring.measure(given.out, given.jobs)
         case "collect":
-            collecting.collect(given.out, given.earlier, given.tasks, tuple(given.part), given.jobs, given.seconds)
+            wrong = frozenset(given.leave_out.read_text().split() if given.leave_out else ())
+            collecting.collect(given.out, given.earlier, given.tasks, wrong, given.jobs, given.seconds)
         case "tables":
             tables.make(given.folder, data.MEASURED, validation.FOLDER / "counters.csv.gz")
         case "fit":

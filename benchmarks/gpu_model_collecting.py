@@ -2,29 +2,31 @@
 
 Measured are all baselines, all kernels of the playbook and their variants (gpu_model_variants.py) at three timed cases:
 
-    FOLDER/times.jsonl       a line a kernel: medians of calls by cudamaster's judge, or why it is not right
+    FOLDER/times.jsonl       a line a kernel: medians of calls in turn with all others of its task, or what is wrong
     FOLDER/counters.jsonl    a line a kernel: Nsight Compute's counters of each launch at its heaviest case
 
-A judge of its own measures all kernels of a task and precision, in turn with the baseline and as `evaluate` does, but
-with fewer calls, one pair of processes, and outputs that are held against few elements of the reference. Kernels are
-built beside that on other cores. Counters come from one program with all kernels of a task (profile_calls.cu), several
-of which start at a time; on the GPU they are one after another. What the files hold already is not measured again.
+All kernels of a task and precision are in one program (measure_calls.cu), which times them as the judge's workers do,
+but takes a tenth of a judge's time. It holds each kernel's outputs against the baseline's; a kernel that fails there
+is left out. Another run of it is profiled. Several programs start at a time; on the GPU they are one after another.
+Kernels are built beside that, and what the files hold already is not measured again.
 """
 
 from __future__ import annotations
 
 import csv
 import fnmatch
+import itertools
 import json
 import os
 import signal
-import statistics
 import subprocess
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,34 +35,28 @@ import gpu_model_data as data
 from gpu_model_variants import texts, variants
 
 from cudamaster.build.building import Builder
-from cudamaster.core.errors import CudaMasterError
-from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, Status, content_hash
+from cudamaster.core import resources
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, content_hash
 from cudamaster.devices import ncu
-from cudamaster.devices.cuda import CudaDevice, find_gpus
-from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.devices.cuda import CudaDevice, find_gpus, measuring_cores
 from cudamaster.guards.flags import Flags
-from cudamaster.judging.judge_process import Trial, Trials
-from cudamaster.judging.verdicts import Judgement
-from cudamaster.modelling.counts import CallCounts, Launch
+from cudamaster.modelling import measured
 from cudamaster.models.playbook import merged
-from cudamaster.tasks import card_checks, cards
+from cudamaster.tasks import cards
 
-CALLS = 20
-FEW_CHECKS = ("--oracle-operations", "1e5", "--oracle-elements", "1024", "--extra-seconds", "0.1")
-MOST_LAUNCHES = 40  # of a call whose counters are read
-MOST_KERNELS = 24  # of one program (profile_calls.cu)
+FAR = 0.05  # of a root mean square, that a variant's outputs may be from the baseline's where its kernel's are closer
+MOST_KERNELS = 24  # of one program (measure_calls.cu)
 TOGETHER = 6  # programs that start side by side
-KERNEL_LIMIT_S, PROGRAM_LIMIT_S = 30.0, 45.0
+UNIT_LIMIT_S, PROGRAM_LIMIT_S = 30.0, 100.0  # the second includes the wait for others
 BASELINE = "baseline"
 _MARKER = "mskb_marker"
-_PROGRAM = Path(__file__).with_name("profile_calls.cu")
+_PROGRAM = Path(__file__).with_name("measure_calls.cu")
 
 _L1 = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
 METRICS = (
     "gpu__time_duration.sum",
     "gpc__cycles_elapsed.max",
     "sm__cycles_active.avg",
-    "sm__cycles_elapsed.max",
     # L1: what is asked for, what is found.
     *(_L1.format(what, op) for op in ("ld", "st", "atom", "red") for what in ("requests", "sectors")),
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_hit.sum",
@@ -72,13 +68,11 @@ METRICS = (
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum",
     # L2 and memory.
     "lts__t_sectors_op_read.sum",
     "lts__t_sectors_op_write.sum",
     "lts__t_sectors_op_atom.sum",
     "lts__t_sectors_op_red.sum",
-    "lts__t_sectors_lookup_hit.sum",
     "lts__t_sectors_lookup_miss.sum",
     "lts__t_sectors_srcunit_tex_lookup_miss.sum",
     "dram__bytes_read.sum",
@@ -94,13 +88,7 @@ METRICS = (
     "sm__inst_executed_pipe_tensor_op_gmma.sum",
     "smsp__inst_issued.sum",
     "smsp__issue_active.avg.pct_of_peak_sustained_active",
-    "smsp__cycles_active.avg",
     "sm__warps_active.avg.pct_of_peak_sustained_active",
-    "smsp__warps_active.avg.per_cycle_active",
-    # What decides the class (profiles/thresholds.yaml).
-    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
     "launch__registers_per_thread",
     "launch__occupancy_limit_registers",
     "launch__occupancy_limit_shared_mem",
@@ -111,11 +99,11 @@ METRICS = (
 
 @dataclass
 class Kernel:
-    """A kernel to measure, and what is built of it: its worker, and its object of which only the wrapper is visible."""
+    """A kernel to measure, and its object of which only the wrapper is visible."""
 
     name: str
     candidate: Candidate
-    built: Future[tuple[Path, Path]] = field(default_factory=Future)
+    built: Future[Path] = field(default_factory=Future)
 
     @property
     def code(self) -> str:
@@ -125,13 +113,17 @@ class Kernel:
 
 @dataclass
 class Unit:
-    """What one judge measures: the kernels of a task and precision, the baseline first."""
+    """What one program measures: the kernels of a task and precision, the baseline first.
+
+    Those that do not build, or that turn out to be wrong, are left out of `kernels`' numbers in `linked`.
+    """
 
     card: cards.TaskCard
     precision: Precision
     builder: Builder
     kernels: list[Kernel]
-    shared: Future[None] = field(default_factory=Future)
+    linked: Future[tuple[Path, list[Kernel]]] = field(default_factory=Future)
+    wrong: set[int] = field(default_factory=set)  # numbers in the program
 
     @property
     def name(self) -> str:
@@ -139,9 +131,14 @@ class Unit:
         return f"{self.card.name}-{self.precision}"
 
     @property
-    def heaviest(self) -> str:
-        """Label of the case that is profiled."""
-        return data.some_cases(self.card, 1)[0]
+    def labels(self) -> list[str]:
+        """The cases that are measured, the heaviest first."""
+        return data.some_cases(self.card, data.CASES)
+
+    @property
+    def skipped(self) -> str:
+        """The program's word for what it leaves out."""
+        return ",".join(["-", *map(str, sorted(self.wrong))])
 
 
 class Kept:
@@ -163,6 +160,7 @@ class Kept:
         head = {"task": unit.card.name, "precision": unit.precision.value, "kernel": kernel.name, "code": kernel.code}
         with self._lock, (self._folder / f"{table}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({**head, **what}, separators=(",", ":")) + "\n")
+            self._done.add((table, key(head)))
 
 
 def key(line: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -182,66 +180,76 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def collect(
-    folder: Path, earlier: Sequence[Path], patterns: Sequence[str], part: tuple[int, int], jobs: int, seconds: float
+    folder: Path,
+    earlier: Sequence[Path],
+    patterns: Sequence[str],
+    left_out: frozenset[str],
+    jobs: int,
+    seconds: float,
 ) -> None:
     """Measure what the files lack, on all GPUs that this process sees, and begin nothing new after `seconds`.
 
-    `part` is (k, n): the k-th of n parts of the tasks.
+    Variants whose hashes are `left_out` are known to be wrong. What is built lies in the cache.
     """
-    until = time.monotonic() + seconds
+    began = time.monotonic()
+    until = began + seconds
     devices = [CudaDevice(gpu) for gpu in find_gpus()]
-    print(f"{len(devices)} x {devices[0].gpu.name}, {os.cpu_count()} cores, part {part[0]} of {part[1]}", flush=True)
+    print(f"{len(devices)} x {devices[0].gpu.name}, {os.cpu_count()} cores", flush=True)
     kept = Kept(folder, earlier)
-    units = _units(devices[0], kept, patterns, part)
+    units = _units(devices[0], kept, patterns, left_out)
     kernels = sum(len(unit.kernels) - 1 for unit in units)
     print(f"{len(units)} tasks and precisions with {kernels} kernels beside the baselines", flush=True)
-    with ThreadPoolExecutor(jobs) as pool:
-        program = pool.submit(_compiled_program, devices[0], folder)
+    with ThreadPoolExecutor(jobs) as pool, ThreadPoolExecutor(2 * TOGETHER) as linking:
+        work = resources.cache() / "gpu-model"
+        program = pool.submit(_compiled_program, devices[0], work)
         for unit in units:
             for kernel in unit.kernels:
                 pool.submit(_settle, kernel.built, lambda unit=unit, kernel=kernel: _built(unit, kernel, until))
-            pool.submit(_settle, unit.shared, unit.builder.build_shared)
+            linking.submit(_settle, unit.linked, lambda unit=unit: _linked(unit, program, work, kept))
         queue, turn = iter(units), threading.Lock()
         threads = [
-            threading.Thread(target=_serve, args=(device, queue, turn, program, kept, folder, until))
-            for device in devices
+            threading.Thread(target=_serve, args=(device, queue, turn, kept, work, began, until)) for device in devices
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        pool.shutdown(cancel_futures=True)
-    print(f"over, {until - time.monotonic():.0f} s were left", flush=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        linking.shutdown(wait=False, cancel_futures=True)
+        print(f"over, {until - time.monotonic():.0f} s were left", flush=True)
+        os._exit(0)  # whatever still builds is of no use
 
 
-def _units(device: CudaDevice, kept: Kept, patterns: Sequence[str], part: tuple[int, int]) -> list[Unit]:
-    """What is to be measured, in an order that mixes the tasks."""
-    names = [(task, each) for task in cards.names() for each in BENCHMARK_PRECISIONS]
-    names.sort(key=lambda pair: content_hash(pair[0], pair[1].value))
+def _units(device: CudaDevice, kept: Kept, patterns: Sequence[str], left_out: frozenset[str]) -> list[Unit]:
+    """What is to be measured: first what the other table of times lacks, else in an order that mixes the tasks."""
+    from gpu_model_validation import TIMES
+
+    timed = {(each.task, each.precision, each.code) for each in measured.read(TIMES)}
     found = []
-    for task, precision in names[part[0] - 1 :: part[1]]:
+    for task, precision in ((task, each) for task in cards.names() for each in BENCHMARK_PRECISIONS):
         named = f"{task}-{precision.value}"
         if patterns and not any(fnmatch.fnmatch(named, one) or fnmatch.fnmatch(task, one) for one in patterns):
             continue
-        card = fewer_cases(cards.load(task))
-        builder = Builder(card, precision, device)
-        unit = Unit(card, precision, builder, [])
+        card = cards.load(task)
+        unit = Unit(card, precision, Builder(card, precision, device), [])
         every = [*texts(task, precision.value), *((v.name, v.code, v.flags) for v in variants(task, precision.value))]
+        lacking = 0
         for name, code, flags in every:
             command = merged(device.default_command, flags) if flags else device.default_command
             kernel = Kernel(name, Candidate(task, precision, code, command))
-            if name == BASELINE or not all(kept.has(table, unit, kernel) for table in ("times", "counters")):
+            lacking += is_playbook(name) and (task, precision.value, kernel.code) not in timed
+            known = all(kept.has(table, unit, kernel) for table in ("times", "counters"))
+            if name == BASELINE or not (known or kernel.code in left_out):
                 unit.kernels.append(kernel)
+        unit.kernels = unit.kernels[:MOST_KERNELS]
         if len(unit.kernels) > 1:
-            found.append(unit)
-    return found
+            found.append((-min(lacking, 1), content_hash(task, precision.value), unit))
+    return [unit for _, _, unit in sorted(found, key=lambda each: each[:2])]
 
 
-def fewer_cases(card: cards.TaskCard) -> cards.TaskCard:
-    """The card with but those timed cases that are measured here."""
-    labels = data.some_cases(card, data.CASES)
-    every = [values for block in card.sweep for values in card_checks.crossed(block)]
-    return card.timed_at([values for values in every if card.case(values, sweep=True).label in labels])
+def is_playbook(name: str) -> bool:
+    """Whether a kernel is one of the playbook, by its name."""
+    return name != BASELINE and " " not in name
 
 
 def _settle(future: Future[Any], make: Any) -> None:
@@ -252,176 +260,254 @@ def _settle(future: Future[Any], make: Any) -> None:
         future.set_exception(error)
 
 
-def _built(unit: Unit, kernel: Kernel, until: float) -> tuple[Path, Path]:
-    """Compile and link a kernel. It is our own text, so no guard reads it."""
+def _built(unit: Unit, kernel: Kernel, until: float) -> Path:
+    """Compile a kernel. It is our own text, so no guard reads it."""
     if time.monotonic() > until:
         raise TimeoutError("no time left to build it")
     builder, device = unit.builder, unit.builder.device
     if kernel.name == BASELINE:
-        local = builder._localised(builder._object(builder._baseline_text(debug=False)), ".measured.o")
-        return builder.baseline_worker(), local
+        builder._object(builder._task_text)
+        builder._object(builder._call_text(False))
     folder = builder._folder(kernel.candidate)
     flags = device.parse_command(kernel.candidate.command)
     assert isinstance(flags, Flags), flags
     compiled = builder._compile(kernel.candidate.code, flags, folder, False)
     if compiled.object is None:
         raise ValueError(compiled.log.strip()[:300])
-    local = builder._localised(compiled.object)
-    linked = device.link([*builder._worker_objects(False), local], builder.executable(kernel.candidate))
-    if linked.object is None:
-        raise ValueError(linked.log.strip()[:300])
-    return linked.object, local
+    return builder._localised(compiled.object)
 
 
 def _compiled_program(device: CudaDevice, folder: Path) -> Path:
     """The program that is profiled, without kernels."""
     text = _PROGRAM.read_text(encoding="utf-8")
-    compiled = device.compile(text, ("-O2", "-std=c++17"), "profile_calls", folder / "program")
+    compiled = device.compile(text, ("-O2", "-std=c++17"), "measure_calls", folder)
     assert compiled.object is not None, compiled.log
     return compiled.object
 
 
-def _serve(
-    device: CudaDevice, queue: Any, turn: Any, program: Future[Path], kept: Kept, folder: Path, until: float
-) -> None:
-    """Measure units on one GPU, as many at a time as are profiled together."""
-    over = False
-    while not over and time.monotonic() < until:
-        measured: list[tuple[Unit, list[Kernel]]] = []
-        while len(measured) < TOGETHER and time.monotonic() < until:
-            with turn:
-                unit = next(queue, None)
-            if unit is None:
-                over = True
-                break
-            try:
-                measured.append((unit, _timed(unit, device, kept)))
-            except Exception:
-                print(f"{unit.name} failed:\n{traceback.format_exc(limit=3)}", flush=True)
+def _linked(unit: Unit, program: Future[Path], folder: Path, kept: Kept) -> tuple[Path, list[Kernel]]:
+    """The program with a unit's kernels that build, and these."""
+    kernels = []
+    for kernel in unit.kernels:
         try:
-            _profiled(measured, device, program.result(), kept, folder)
-        except Exception:
-            print(f"profiles failed:\n{traceback.format_exc(limit=3)}", flush=True)
-
-
-def _timed(unit: Unit, device: CudaDevice, kept: Kept) -> list[Kernel]:
-    """Measure a unit's times; gives the kernels that are right."""
-    unit.shared.result()
-    right, asked = [unit.kernels[0]], []
-    for kernel in unit.kernels[1:]:
-        try:
-            worker, _ = kernel.built.result()
+            kernel.built.result()
+            kernels.append(kernel)
         except TimeoutError:
             continue
         except Exception as error:
             kept.add("times", unit, kernel, status="not built", detail=str(error))
             kept.add("counters", unit, kernel, detail="not built")
-            continue
-        request = JudgeRequest(
-            candidate=(str(worker),), cases="sweep", calls=CALLS, pairs=1, extra_seconds=0.1, others=FEW_CHECKS
-        )
-        asked.append((kernel, request))
-    if not asked:
-        return []
-    began = time.monotonic()
-    builder = Builder(unit.card, unit.precision, device)
-    trials = Trials(unit.card, builder, device, device.protocol, calls=CALLS, seed=None)
-    sweep = [case for case in unit.card.cases if case.sweep]
-    wanted = []
-    for kernel, request in asked:
-        seeded = JudgeRequest(**{**vars(request), "seed": trials.draw_seed()})
-        wanted.append((kernel, Trial(seeded, sweep, KERNEL_LIMIT_S, trusted=True)))
-    with trials.together([trial for _, trial in wanted]):
-        for kernel, trial in wanted:
-            try:
-                judged = trials.run(trial)
-            except CudaMasterError as error:
-                kept.add("times", unit, kernel, gpu=device.gpu.name, status="failed", detail=str(error)[:300])
-                continue
-            kept.add("times", unit, kernel, gpu=device.gpu.name, **_line(judged))
-            if judged.status is Status.CORRECT:
-                right.append(kernel)
-    wall_s = time.monotonic() - began
-    print(f"{unit.name}: {len(right) - 1} of {len(unit.kernels) - 1} right, {wall_s:.1f} s", flush=True)
-    return right
-
-
-def _line(judged: Judgement) -> dict[str, object]:
-    """What is kept of a judgement."""
-    cases = {}
-    for case in judged.cases:
-        if case.timing is not None and judged.status is Status.CORRECT:
-            cases[case.label] = {
-                "whole_us": _middle(case.timing.candidate_us),
-                "device_us": _middle(case.timing.candidate_device_us),
-                "empty_us": case.empty_us,
-                "baseline_us": _middle(case.timing.baseline_us),
-                "baseline_device_us": _middle(case.timing.baseline_device_us),
-                "calls": len(case.timing.candidate_us),
-            }
-    line: dict[str, object] = {"status": judged.status.value, "cases": cases}
-    if judged.asked_bytes:
-        line["asked_bytes"] = judged.asked_bytes
-    return line if judged.status is Status.CORRECT else {**line, "detail": judged.detail[:300]}
-
-
-def _middle(times: Sequence[float]) -> float | None:
-    return round(statistics.median(times), 3) if times else None
-
-
-def _profiled(
-    measured: Sequence[tuple[Unit, list[Kernel]]], device: CudaDevice, program: Path, kept: Kept, folder: Path
-) -> None:
-    """Counters of the right kernels of several units."""
-    began, many = time.monotonic(), _many_launches()
-    wanted = []
-    for unit, kernels in measured:
-        few = [one for one in kernels if (unit.card.name, unit.precision.value, one.code) not in many]
-        few = [one for one in few if not kept.has("counters", unit, one)]
-        if few:
-            # The baseline's calls launch most.
-            wanted.append((unit, [*few[1:], few[0]][:MOST_KERNELS]))
-    with ThreadPoolExecutor(TOGETHER) as pool:
-        linked = list(pool.map(lambda pair: _linked(pair[0], pair[1], program, folder), wanted))
-        lock = folder / f"lock-{device.gpu.uuid}"
-        with device.held():
-            words = [
-                pool.submit(_counted, unit, kernels, executable, device, lock, kept)
-                for (unit, kernels), executable in zip(wanted, linked, strict=True)
-            ]
-            said = [word.result() for word in words]
-    print(f"counters of {', '.join(said)}; {time.monotonic() - began:.1f} s", flush=True)
-
-
-def _linked(unit: Unit, kernels: Sequence[Kernel], program: Path, folder: Path) -> Path:
-    """The program with a unit's kernels."""
-    builder, home = unit.builder, folder / "program" / unit.name
+    builder, home = unit.builder, folder / unit.name
     home.mkdir(parents=True, exist_ok=True)
     wrapper = builder._signature.wrapper
     call = builder._object(builder._call_text(False))
     names = subprocess.run(["nm", str(call)], capture_output=True, text=True, check=True).stdout.split()
     entry = next(name for name in names if "call_candidate" in name)
-    objects = [program, builder._object(builder._task_text)]
+    objects = [program.result(), builder._object(builder._task_text)]
     for number, kernel in enumerate(kernels):
-        _, local = kernel.built.result()
         renames = [f"--redefine-sym={wrapper}=mskb_kernel_{number}", f"--redefine-sym={entry}=mskb_call_{number}"]
-        for source, name in ((call, "call"), (local, "kernel")):
+        for source, name in ((call, "call"), (kernel.built.result(), "kernel")):
             target = home / f"{name}_{number}.o"
             subprocess.run(["objcopy", *renames, str(source), str(target)], check=True, capture_output=True)
             objects.append(target)
     linked = builder.device.link(objects, home / "run")
     assert linked.object is not None, linked.log[-500:]
-    return linked.object
+    return linked.object, kernels
+
+
+def _serve(
+    device: CudaDevice,
+    queue: Iterator[Unit],
+    turn: threading.Lock,
+    kept: Kept,
+    folder: Path,
+    began: float,
+    until: float,
+) -> None:
+    """Measure units on one GPU, as many at a time as start side by side.
+
+    Times come first. Counters of baselines and the playbook are read where the next units are not built yet, and then
+    those of the variants.
+    """
+    first, second = list[Unit](), list[Unit]()  # what is to be profiled: now, and once all are timed
+    with turn:
+        group = list(itertools.islice(queue, TOGETHER))
+    while (group or first or second) and time.monotonic() < until:
+        if group and (all(unit.linked.done() for unit in group) or not first):
+            ready = _ready(group, until)
+            with device.held():
+                said = _safely(_timed, ready, device, kept)
+            first += ready
+            _tell(began, "times", ready, said)
+            with turn:
+                group = list(itertools.islice(queue, TOGETHER))
+            continue
+        variants_too = not first
+        waiting = second if variants_too else first
+        now = [waiting.pop(0) for _ in range(min(TOGETHER, len(waiting)))]
+        with device.held():
+            said = _safely(_profiled, now, device, kept, folder, variants_too)
+        second += [] if variants_too else now
+        _tell(began, "counters", now, said)
+
+
+def _ready(group: Sequence[Unit], until: float) -> list[Unit]:
+    """Those whose programs are built."""
+    ready = []
+    for unit in group:
+        try:
+            unit.linked.result(timeout=max(1.0, until - time.monotonic()))
+            ready.append(unit)
+        except Exception as error:
+            print(f"    {unit.name} is not built: {str(error)[:200]}", flush=True)
+    return ready
+
+
+def _safely(measure: Callable[..., list[str]], *given: object) -> list[str]:
+    """What went wrong, also where it is ours."""
+    try:
+        return measure(*given)
+    except Exception:
+        return [traceback.format_exc(limit=4)]
+
+
+def _tell(began: float, what: str, units: Sequence[Unit], said: Sequence[str]) -> None:
+    print(f"{time.monotonic() - began:5.0f} s: {what} of {' '.join(unit.name for unit in units)}", flush=True)
+    for word in said:
+        print(f"    {word[:160]}", flush=True)
+
+
+class _Running:
+    """A program that times calls: it has started, and begins with a line that it gets."""
+
+    def __init__(self, unit: Unit, device: CudaDevice) -> None:
+        executable, self.kernels = unit.linked.result()
+        self.unit = unit
+        self.seen: list[dict[str, Any]] = []
+        # Cores of its own, if there are some: compilers keep away from these.
+        cores = measuring_cores(sorted(os.sched_getaffinity(0)), device.gpu.index)
+        pinned = ["taskset", "-c", ",".join(map(str, cores))] if cores else []
+        command = [*pinned, str(executable), "times", unit.skipped, *unit.labels]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            start_new_session=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": device.gpu.uuid},
+        )  # fmt: skip
+
+    def wait_ready(self) -> None:
+        """Until its context is there."""
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+
+    def run(self) -> int | None:
+        """Lets it measure; gives the number of the kernel that is to blame if it does not come to its end."""
+        killer = threading.Timer(UNIT_LIMIT_S, self._process.kill)
+        killer.start()
+        output, _ = self._process.communicate("go\n")
+        killer.cancel()
+        for text in output.splitlines():
+            with suppress(json.JSONDecodeError):
+                self.seen.append(json.loads(text))
+        if any("over" in line for line in self.seen):
+            return None
+        if failed := [line["failed"] for line in self.seen if "failed" in line]:
+            return int(failed[0])
+        # The first one that is not checked at the case where the last one is.
+        checked = [line for line in self.seen if "checked" in line]
+        numbers = [number for number in range(len(self.kernels)) if number not in self.unit.wrong]
+        of_case = [line["checked"] for line in checked if line["case"] == checked[-1]["case"]] if checked else []
+        rest = [number for number in numbers if number not in of_case] or numbers
+        return rest[0]
+
+
+def _timed(group: Sequence[Unit], device: CudaDevice, kept: Kept) -> list[str]:
+    """Times of some units; those in which a kernel fails start once more without it. Gives what went wrong."""
+    words, waiting = [], list(group)
+    while waiting:
+        again = []
+        running = [_Running(unit, device) for unit in waiting]
+        for each in running:
+            each.wait_ready()
+        for each in running:
+            blamed = each.run()
+            if blamed is None:
+                _keep(each, device, kept)
+                continue
+            unit = each.unit
+            why = next((line["why"] for line in each.seen if "failed" in line), "it does not end")
+            words.append(f"{unit.name} {each.kernels[blamed].name}: {why}")
+            unit.wrong.add(blamed)
+            if blamed == 0:  # the baseline: nothing can be compared
+                continue
+            kept.add("times", unit, each.kernels[blamed], status="failed", detail=why)
+            kept.add("counters", unit, each.kernels[blamed], detail="failed")
+            if len(unit.wrong) < len(each.kernels):
+                again.append(unit)
+        waiting = again
+    return words
+
+
+def _keep(found: _Running, device: CudaDevice, kept: Kept) -> None:
+    """Write a unit's times, and which of its kernels are wrong."""
+    unit = found.unit
+    times: dict[tuple[int, str], dict[str, Any]] = {}
+    far: dict[int, float] = defaultdict(float)
+    for line in found.seen:
+        if "timed" in line:
+            times[line.pop("timed"), line.pop("case")] = line
+        if "checked" in line:
+            apart = [a / max(size, 1e-30) for a, size in zip(line["apart"], line["size"], strict=True)]
+            far[line["checked"]] = max([far[line["checked"]], *apart])
+    for number, kernel in enumerate(found.kernels):
+        if number in unit.wrong:
+            continue
+        # How far a kernel of the playbook may be from the baseline, its card says; a variant of it may be as far.
+        parent = next((n for n, k in enumerate(found.kernels) if k.name == kernel.name.split(" ")[0]), 0)
+        right = is_playbook(kernel.name) or far[number] <= max(FAR, 2 * far[parent])
+        cases = {
+            label: {**own, "baseline_us": beside["whole_us"], "baseline_device_us": beside["device_us"]}
+            for label in unit.labels
+            if (own := times.get((number, label))) and (beside := times.get((0, label)))
+        }
+        status = {"status": "correct" if right else "wrong", "apart": float(f"{far[number]:.3g}")}
+        kept.add("times", unit, kernel, gpu=device.gpu.name, **status, cases=cases)
+        if not right:
+            unit.wrong.add(number)
+
+
+def _profiled(group: Sequence[Unit], device: CudaDevice, kept: Kept, folder: Path, variants_too: bool) -> list[str]:
+    """Counters of the right kernels of some units. Gives what went wrong."""
+    lock = folder / f"lock-{device.gpu.uuid}"
+    with ThreadPoolExecutor(max(1, len(group))) as pool:
+        asked = []
+        for unit in group:
+            executable, kernels = unit.linked.result()
+            wanted = [
+                number
+                for number, kernel in enumerate(kernels)
+                if number not in unit.wrong
+                and not kept.has("counters", unit, kernel)
+                and (variants_too or " " not in kernel.name)
+            ]
+            if wanted:
+                asked.append(pool.submit(_counted, unit, wanted, kernels, executable, device, lock, kept))
+        return [said for one in asked if (said := one.result())]
 
 
 def _counted(
-    unit: Unit, kernels: Sequence[Kernel], executable: Path, device: CudaDevice, lock: Path, kept: Kept
+    unit: Unit,
+    wanted: Sequence[int],
+    kernels: Sequence[Kernel],
+    executable: Path,
+    device: CudaDevice,
+    lock: Path,
+    kept: Kept,
 ) -> str:
-    """Run the profiler and keep what it says; a few words for the log."""
+    """Run the profiler and keep what it says; what went wrong."""
     found = ncu.find_ncu()
     assert found is not None, ncu.NOT_INSTALLED
     log = executable.with_name("ncu.csv")
-    program = [str(executable), unit.heaviest, str(lock)]
+    skipped = ",".join(["-", *(str(number) for number in range(len(kernels)) if number not in wanted)])
+    program = [str(executable), "profile", skipped, unit.labels[0], str(lock)]
     own = executable.with_name("tmp")  # the profiler has a lock of its own there; ours is enough
     own.mkdir(exist_ok=True)
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": device.gpu.uuid, "TMPDIR": str(own)}
@@ -433,16 +519,16 @@ def _counted(
             output, _ = process.communicate(timeout=PROGRAM_LIMIT_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            return f"{unit.name} (stopped after {PROGRAM_LIMIT_S:g} s)"
+            return f"{unit.name}: the profiler was stopped after {PROGRAM_LIMIT_S:g} s"
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     by_kernel = launches(text)
-    for number, kernel in enumerate(kernels):
+    for number in wanted:
         if number in by_kernel:
-            kept.add("counters", unit, kernel, case=unit.heaviest, launches=by_kernel[number])
-    if len(by_kernel) < len(kernels):
+            kept.add("counters", unit, kernels[number], case=unit.labels[0], launches=by_kernel[number])
+    if len(by_kernel) < len(wanted):
         words = [line for line in (text + output).splitlines() if line.strip() and not line.startswith('"')]
-        return f"{unit.name} ({len(by_kernel)} of {len(kernels)}: {' / '.join(words[-3:])[:300]})"
-    return unit.name
+        return f"{unit.name}: counters of {len(by_kernel)} of {len(wanted)}: {' / '.join(words[-3:])[:300]}"
+    return ""
 
 
 def launches(text: str) -> dict[int, list[dict[str, object]]]:
@@ -472,16 +558,3 @@ def _volume(size: str) -> int:
     for word in size.strip("() ").split(","):
         volume *= int(word)
     return volume
-
-
-def _many_launches() -> set[tuple[str, str, str]]:
-    """Task, precision and code of kernels whose calls launch very often at some case."""
-    from gpu_model_validation import COUNTS
-
-    found = set()
-    for each in data.read([COUNTS]) if COUNTS.is_file() else ():
-        if isinstance(each.counts, CallCounts):
-            launched = sum(event.count for event in each.counts.events if isinstance(event, Launch))
-            if launched > MOST_LAUNCHES:
-                found.add((each.task, each.precision, each.code))
-    return found

@@ -1,7 +1,7 @@
 """Tables of what gpu_model_collecting.py kept: `tables` of benchmarks/gpu_model.py.
 
     measured.csv.gz     a line a kernel and case, in the form of results/h200/times.csv and with the times of the
-                        baseline in turn with the kernel; the baseline's own line has the medians of those
+                        baseline in turn with the kernel
     counters.csv.gz     a line a launch of a kernel's call at its heaviest case, by Nsight Compute's names
 
 Lines of a kernel whose text is another by now are left out, and so are kernels that were not right.
@@ -12,8 +12,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ def make(folders: Sequence[Path], to_times: Path, to_counters: Path) -> None:
     times = [line for line in _lines(folders, "times") if key(line) in current]
     right = [line for line in times if line["status"] == "correct"]
     _write(to_times, ("task", "precision", "kernel", "case", *_TIMES, "code", *_BESIDE), _of_times(right))
-    known = {key(line) for line in right} | {one for one in current if one[2] == BASELINE}
+    known = {key(line) for line in right}
     counters = [line for line in _lines(folders, "counters") if key(line) in known and "launches" in line]
     head = ("task", "precision", "kernel", "case", "code", *_ABOUT, *METRICS)
     _write(to_counters, head, _of_counters(counters))
@@ -69,28 +68,14 @@ def _lines(folders: Sequence[Path], table: str) -> list[dict[str, Any]]:
 
 
 def _of_times(right: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    rows, beside = [], defaultdict(list)
+    rows = []
     for line in right:
         head = {name: line[name] for name in ("task", "precision", "kernel", "code")}
-        for case, times in line["cases"].items():
-            rows.append({**head, "case": case, **{name: times[name] for name in (*_TIMES, *_BESIDE)}})
-            beside[line["task"], line["precision"], case].append(times)
-    for task in cards.names():
-        for precision in (each.value for each in BENCHMARK_PRECISIONS):
-            (name, code, _), *_ = gpu_model_variants.texts(task, precision)
-            for case in cards.load(task).cases:
-                if seen := beside.get((task, precision, case.label)):
-                    whole, device = (_middle([times[name] for times in seen]) for name in _BESIDE)
-                    empty = _middle([times["empty_us"] for times in seen])
-                    row = {"task": task, "precision": precision, "kernel": name, "case": case.label}
-                    own = {"whole_us": whole, "device_us": device, "empty_us": empty, "code": content_hash(code)}
-                    rows.append({**row, **own, "baseline_us": whole, "baseline_device_us": device})
+        rows += [
+            {**head, "case": case, **{name: times[name] for name in (*_TIMES, *_BESIDE)}}
+            for case, times in line["cases"].items()
+        ]
     return sorted(rows, key=lambda row: (row["task"], row["precision"], row["kernel"], row["case"]))
-
-
-def _middle(values: Sequence[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return statistics.median(found) if found else None
 
 
 def _of_counters(counters: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

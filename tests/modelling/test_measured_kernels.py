@@ -75,18 +75,6 @@ def test_there_are_variants_enough() -> None:
     assert len(kernels) >= 500
 
 
-def test_cases_that_are_measured_keep_their_names() -> None:
-    import gpu_model_collecting
-    import gpu_model_data
-
-    for name in cards.names():
-        card = cards.load(name)
-        fewer = gpu_model_collecting.fewer_cases(card)
-        labels = {case.label for case in fewer.cases if case.sweep}
-        assert labels == set(gpu_model_data.some_cases(card, 3))
-        assert gpu_model_data.some_cases(fewer, 1) == gpu_model_data.some_cases(card, 1)
-
-
 def test_launches_of_the_profiler_belong_to_the_marker_before_them() -> None:
     import gpu_model_collecting
 
@@ -99,7 +87,7 @@ def test_launches_of_the_profiler_belong_to_the_marker_before_them() -> None:
     assert found[3][0]["block"] == 128
 
 
-def test_tables_hold_the_right_kernels_and_their_baseline(tmp_path: Path) -> None:
+def test_tables_hold_the_right_kernels(tmp_path: Path) -> None:
     import gpu_model_tables
     import gpu_model_variants
 
@@ -119,9 +107,7 @@ def test_tables_hold_the_right_kernels_and_their_baseline(tmp_path: Path) -> Non
     gpu_model_tables.make([tmp_path], tmp_path / "measured.csv.gz", tmp_path / "counters.csv.gz")
 
     found = {time.kernel: time for time in measured.read(tmp_path / "measured.csv.gz")}
-    assert set(found) == {"baseline", step, variant.name}
-    assert found[step].whole_us == 10.0
-    assert found["baseline"].whole_us == 22.0  # the median of those in turn with the two
+    assert {name: time.whole_us for name, time in found.items()} == {step: 10.0, variant.name: 14.0}
     with gzip.open(tmp_path / "counters.csv.gz", "rt") as file:
         head, row = file.read().splitlines()
     assert head.startswith("task,precision,kernel,case,code,launch,function,grid,block,")
