@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,21 +64,6 @@ def read(path: Path) -> list[Time]:
         raise UsageError(
             f"The measured times {path} cannot be used: {error}.", f"Give a CSV with {', '.join(COLUMNS)}."
         ) from error
-
-
-def halves(categories: Mapping[str, str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Tasks to fit on, and tasks to report on, from each task's category.
-
-    Of every category the tasks in the order of their names: the first, third, fifth ... to fit, the others to report.
-    """
-    of_category: dict[str, list[str]] = defaultdict(list)
-    for task in sorted(categories):
-        of_category[categories[task]].append(task)
-    fitted = frozenset(task for tasks in of_category.values() for task in tasks[::2])
-    return fitted, frozenset(categories) - fitted
-
-
-_EVERY, _THIRD = 5, 2
 
 
 def split(categories: Mapping[str, str]) -> tuple[frozenset[str], frozenset[str]]:
