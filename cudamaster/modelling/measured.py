@@ -66,6 +66,10 @@ def read(path: Path) -> list[Time]:
         ) from error
 
 
+# The third of every five tasks is held out.
+_THIRD, _EVERY = 2, 5
+
+
 def split(categories: Mapping[str, str]) -> tuple[frozenset[str], frozenset[str]]:
     """Tasks to fit on, and a fifth of them that are never fitted to, from each task's category.
 
