@@ -24,6 +24,8 @@ from cudamaster.modelling.model import modelled, refused, works
 # Least and most of each constant, and of those figures of the GPU that nobody publishes.
 OF_MODEL: Mapping[str, tuple[float, float]] = {
     "cycles_per_instruction": (0.5, 8.0),
+    "cycles_per_multiply_add": (0.5, 8.0),
+    "matrix_cycles": (10.0, 150.0),
     "barrier_cycles": (10.0, 150.0),
     "grid_barrier_cycles": (20.0, 3000.0),
     "block_cycles": (100.0, 1500.0),
@@ -49,6 +51,8 @@ UNITS: Mapping[str, str] = {
     "instruction_scale": "instructions for one",
     "instructions_beside": "instructions of a warp",
     "cycles_per_instruction": "cycles of an SM",
+    "cycles_per_multiply_add": "cycles of an SM",
+    "matrix_cycles": "cycles of an SM",
     "loads_in_flight": "loads",
     "barrier_cycles": "cycles of an SM",
     "grid_barrier_cycles": "cycles of an SM",

@@ -236,7 +236,7 @@ def _classes_of_kernels(gpu: gpus.Gpu, constants: fitting_constants.Constants) -
         if launches is None or isinstance(each.counts, str) or refused(each.counts, gpu) is not None:
             continue
         pair = gpu_model_parts.longest(each.counts, launches, gpu, constants)
-        if pair is not None:
+        if pair is not None and classify(pair[1], limits) is not None:
             found.append((each.task, classify(pair[0], limits) == classify(pair[1], limits)))
     return found
 

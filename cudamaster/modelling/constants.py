@@ -34,8 +34,11 @@ class Constants(_Strict):
     # What a warp executes beside that: parameters, its index, addresses, its end. Nsight Compute counts so many more
     # of simple kernels than the host's code has.
     instructions_beside: Annotated[float, Field(ge=0)]
-    # Cycles from one instruction of a warp to its next, nobody else issuing.
+    # Cycles from one instruction of a warp to its next, nobody else issuing; of arithmetic in fp32, which is often
+    # independent; and of tensor instructions of 16x16x16, which wait for their factors and sums.
     cycles_per_instruction: _Positive
+    cycles_per_multiply_add: _Positive = 1.0
+    matrix_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Loads of a warp that are on their way together.
     loads_in_flight: _Positive
     # What a barrier holds a warp up, in the mean of a cooperative launch's, of which some are for the whole grid, too.

@@ -31,6 +31,8 @@ WARP = 32
 _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
+# So many times as many waits as the mean has a warp that spins.
+_SPINNING = 20
 
 
 class Part(StrEnum):
@@ -305,8 +307,17 @@ def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, byte
 def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved, *, largest: bool) -> float:
     """Cycles of one warp from its block's start to its end, alone on the GPU: what it waits for, one after another."""
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
+    # A warp that spins waits for another one, whose way is counted.
+    largest = largest and not _spins(launch)
     longer = _ratio(launch.instructions_of_warp) if largest else 1.0
-    instructions = _instructions(launch, constants) / warps * longer
+    mix = launch.instructions
+    multiply_adds = mix.fma + mix.fp32
+    others = _instructions(launch, constants) - multiply_adds - mix.matrix
+    issuing = (
+        others * constants.cycles_per_instruction
+        + multiply_adds * constants.cycles_per_multiply_add
+        + mix.matrix * constants.matrix_cycles
+    )
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
     barriers, waits, cold, fences = (
         of.largest if largest else of.mean
@@ -314,13 +325,19 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     )
     return (
         constants.block_cycles
-        + instructions * constants.cycles_per_instruction
+        + issuing / warps * longer
         + cold * _cold_latency(gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
         + barriers * (constants.grid_barrier_cycles if launch.cooperative else constants.barrier_cycles)
         + fences * constants.fence_cycles
     )
+
+
+def _spins(launch: Launch) -> bool:
+    """Whether the longest warp asks again and again for what it has had, until another one writes that."""
+    waits, cold = launch.waits_of_warp, launch.cold_waits_of_warp
+    return waits.largest > _SPINNING * max(1.0, waits.mean) and waits.largest > 1000 * max(1.0, cold.largest)
 
 
 def _ratio(of: Spread) -> float:

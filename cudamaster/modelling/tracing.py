@@ -43,6 +43,7 @@ VERSION = 2  # of what is counted, and how
 _KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
 # Times the accesses of a mean block of the sample that one beside it may make: a kernel may know where samples lie.
 _UNEVEN = 4
+_ALONE = 0.95  # of all instructions of the sample in one block
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
 _REGISTERS = 65536  # of an SM, of all GPUs that are modelled
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
@@ -207,9 +208,14 @@ def recorded(
 
 
 def _uneven(lines: Sequence[_Launch | _Event]) -> str | None:
-    """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it."""
+    """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it, or one of it did
+    what all blocks share out among them by atomics."""
     for line in lines:
         if isinstance(line, _Launch):
+            total, blocks, largest = line.block_instructions
+            alone = blocks > 1 and largest > _ALONE * total and line.atomics[0] > 0
+            if alone and line.traced < line.blocks and line.left_out:
+                return f"one block of {line.kernel} took the work of those that were left out"
             own, others, blocks = line.accesses
             if others * line.traced > _UNEVEN * own * blocks:
                 return f"blocks of {line.kernel} that are not in the sample do far more than those in it"
