@@ -39,12 +39,12 @@ OF_MODEL: Mapping[str, tuple[float, float]] = {
     "overlap": (1.0, 6.0),
 }
 OF_GPU: Mapping[str, tuple[float, float]] = {
-    "l2_bytes_per_s": (3.5e12, 8e12),
+    "l2_bytes_per_s": (3.5e12, 10.5e12),
     "memory_latency_cycles": (500.0, 1000.0),
     "atomic_sectors_per_clock": (8.0, 100.0),
     "same_address_per_clock": (0.1, 2.0),
     "empty_device_us": (2.0, 6.0),
-    "gap_us": (0.5, 3.0),
+    "gap_us": (0.5, 4.0),
 }
 # Unit of each constant, and for those that are not fitted where they come from, with the range that they were seen in.
 UNITS: Mapping[str, str] = {

@@ -229,11 +229,13 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
     def cycles(warp_instructions: float, lanes: float) -> float:
         return warp_instructions * WARP / (lanes * usable) * shape.busiest
 
-    # Pipes work beside each other.
+    # Pipes work beside each other, and that for fp32 takes integers too (as multiply-adds).
+    single = mix.fma + mix.fp32 + constants.slow_instructions * mix.slow
+    integer = mix.integer * constants.instruction_scale + _beside(launch, constants)
     arithmetic = max(
-        cycles(mix.fma + mix.fp32 + constants.slow_instructions * mix.slow, figures.fp32_lanes),
+        cycles(single, figures.fp32_lanes),
         cycles(mix.fp64, figures.fp64_lanes),
-        cycles(mix.integer * constants.instruction_scale + _beside(launch, constants), figures.integer_lanes),
+        cycles(single + integer, figures.fp32_lanes + figures.integer_lanes),
     )
     operations = mix.matrix * _MATRIX_OPERATIONS
     products = launch.products.as_f16 / figures.warpgroup_operations if figures.warpgroup_operations else 0.0
