@@ -314,7 +314,7 @@ def run(gpu_name: str) -> None:
     """Fit, write the section of the constants, and report."""
     gpu, fitted = gpus.load(gpu_name), fitting_constants.shipped()
     examples = validation.examples()
-    to_fit, _ = validation.halves(examples)
+    to_fit, _ = validation.split(examples)
     every = calls(examples, to_fit, gpu, fitted.constants)
     of = pairs(every)
     mine = [pair for pair in of if pair.first.fitted]

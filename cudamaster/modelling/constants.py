@@ -28,7 +28,8 @@ class _Strict(BaseModel):
 class Constants(_Strict):
     """What the model multiplies counts by; cycles are those of an SM."""
 
-    # Instructions of the GPU for one that the host's build executes.
+    # Instructions of the GPU for one of integers or control that the host's build executes; nvcc needs two for an
+    # address, say. Arithmetic and requests to memory are counted rightly.
     instruction_scale: _Positive
     # What a warp executes beside that: parameters, its index, addresses, its end. Nsight Compute counts so many more
     # of simple kernels than the host's code has.
@@ -37,12 +38,23 @@ class Constants(_Strict):
     cycles_per_instruction: _Positive
     # Loads of a warp that are on their way together.
     loads_in_flight: _Positive
-    # What a barrier holds a warp up.
+    # What a barrier holds a warp up, in the mean of a cooperative launch's, of which some are for the whole grid, too.
     barrier_cycles: _Positive
+    grid_barrier_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From a block's start to its first instruction, and from its last to the next block's start.
     block_cycles: _Positive
-    # L1 per line of 128 bytes that a request touches. Strided kernels show it to be 1.
+    # What a cooperative launch, and one of clusters, needs beside that until its blocks start.
+    cooperative_cycles: Annotated[float, Field(ge=0)] = 0.0
+    cluster_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # From the start of one block on an SM to that of the next, while there is room.
+    start_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # L1 per line of 128 bytes that a request touches, and per wavefront of its data, whichever is more.
     line_cycles: _Positive
+    wavefront_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # Sectors that L2 takes as long for as for one that is written again, because requests write it in pieces.
+    piece_sectors: Annotated[float, Field(ge=1)] = 1.0
+    # What an arrival or a wait at an mbarrier with the scope of the cluster holds a warp up: a fence of all memory.
+    fence_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Instructions of a function that is a subroutine on a GPU too.
     slow_instructions: _Positive
     # The exponent of the mean that joins the parts: 1 adds them up, infinity takes the largest.

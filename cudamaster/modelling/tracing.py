@@ -39,7 +39,7 @@ from cudamaster.modelling.gpu import Gpu
 from cudamaster.profiling import ptxas
 from cudamaster.profiling.ptxas import Usage
 
-VERSION = 1  # of what is counted, and how
+VERSION = 2  # of what is counted, and how
 _KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
 # Times the accesses of a mean block of the sample that one beside it may make: a kernel may know where samples lie.
 _UNEVEN = 4
@@ -264,11 +264,12 @@ def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = worker.with_name("code.json")
     if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
-        blocks, order = json.loads(kept.read_text(encoding="utf-8"))
-        return Code({int(place): kinds for place, kinds in blocks.items()}, order)
+        blocks, order, origins = json.loads(kept.read_text(encoding="utf-8"))
+        by_place = ({int(place): found for place, found in each.items()} for each in (blocks, origins))
+        return Code(next(by_place), order, next(by_place))
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    making.write_text(json.dumps([code.blocks, code.order]), encoding="utf-8")
+    making.write_text(json.dumps([code.blocks, code.order, code.origins]), encoding="utf-8")
     making.replace(kept)
     return code
 
@@ -285,6 +286,10 @@ def _table(code: Code) -> str:
     lines = []
     for number, place in enumerate(code.order, 1):
         lines.append(f"{place:x} {math.ceil(sum(code.blocks.get(place, {}).values()))} {number}\n")
+    numbers = {place: number for number, place in enumerate(code.order, 1)}
+    for place, origins in code.origins.items():
+        if place in numbers:
+            lines += [f"< {numbers[place]} {numbers[origin]}\n" for origin in origins if origin in numbers]
     return "".join(lines) + "\n"
 
 

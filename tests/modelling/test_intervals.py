@@ -32,7 +32,7 @@ def kept() -> tuple[Any, Errors]:
     fitted, module = constants.shipped(), intervals()
     assert fitted.intervals is not None
     examples = module.validation.examples()
-    to_fit, _ = module.validation.halves(examples)
+    to_fit, _ = module.validation.split(examples)
     return module.calls(examples, to_fit, gpu.load(), fitted.constants), fitted.intervals.errors()
 
 
