@@ -38,6 +38,7 @@ BY_LIMITS = validation.FOLDER / "h200_by_limits.yaml"
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 _LEAST_REACH = 0.01
 _FEWEST = 20  # pairs, of which a share says something
+_FEWEST_CASES = 2  # of a P: one alone is a pair at a single case
 BASELINE = "baseline"
 
 
@@ -133,19 +134,19 @@ class Scores:
 
 
 def scores(of: Sequence[Call], errors: Errors) -> list[Scores]:
-    """Pairs of kernels that have all timed cases, the baseline among them, by the ratio of their P."""
+    """Pairs of kernels, the baseline among them, by the ratio of their P over the cases that they have in common."""
     by_kernel: dict[tuple[str, str], dict[str, dict[str, Call]]] = defaultdict(lambda: defaultdict(dict))
     for each in of:
         by_kernel[each.task, each.precision][each.kernel][each.case] = each
     found = []
     for (task, precision), kernels in by_kernel.items():
-        weights = {case.label: case.weight for case in cards.load(task).cases if case.sweep}
-        whole = {name: cases for name, cases in kernels.items() if cases.keys() >= weights.keys()}
-        if BASELINE not in whole:
-            continue
-        base = whole[BASELINE]
-        for one, other in itertools.combinations(sorted(whole), 2):
-            a, b = whole[one], whole[other]
+        timed = {case.label: case.weight for case in cards.load(task).cases if case.sweep}
+        base = kernels.get(BASELINE, {})
+        for one, other in itertools.combinations(sorted(kernels), 2):
+            a, b = kernels[one], kernels[other]
+            weights = {label: weight for label, weight in timed.items() if label in base and label in a and label in b}
+            if len(weights) < _FEWEST_CASES:
+                continue
             speedups = {label: base[label].modelled_us / b[label].modelled_us for label in weights}
             total = sum(weights[label] * speedups[label] for label in weights)
             reach = sum(
