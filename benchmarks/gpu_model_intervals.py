@@ -301,6 +301,8 @@ def coverage_of_scores(of: Sequence[Scores]) -> Coverage:
 
 
 def _coverage(tasks: Sequence[str], off: np.ndarray, reaches: np.ndarray) -> Coverage:
+    if not tasks:
+        return Coverage(0, 0, math.nan, math.nan, math.nan)
     within, counts = off <= reaches, Counter(tasks)
     return Coverage(
         len(tasks),
@@ -429,11 +431,13 @@ def _said(of: Scores) -> str:
 
 
 def _row(name: str, fitted: Sequence[Pair], others: Sequence[Pair], errors: Errors) -> str:
-    cells = [_cells(coverage(half, errors)) if half else " |  |  |  | " for half in (fitted, others)]
+    cells = [_cells(coverage(half, errors)) for half in (fitted, others)]
     return "| " + " | ".join([name, *cells]) + " |"
 
 
 def _cells(of: Coverage) -> str:
+    if not of.pairs:
+        return "0 |  |  |  | "
     return f"{of.pairs} | {of.tasks} | {of.share:.0%} | {of.by_task:.0%} | {of.width:.2f}"
 
 
