@@ -50,6 +50,7 @@ def test_the_nearest_gpu_is_of_the_nearest_architecture(capability: str, multipr
 
     found = gpu_file.nearest(replace(LIMITS, compute_capability=capability, multiprocessors=multiprocessors))
     assert found.key.startswith(key)
+    assert gpu_file.nearest(replace(LIMITS, name="NVIDIA H200")).key == "h200"
 
 
 def test_a_gpu_without_wgmma_has_no_rate_of_it() -> None:

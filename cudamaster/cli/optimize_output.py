@@ -151,8 +151,9 @@ def _offer(out: Console, result: Result, path: Path) -> bool:
     what = "UNSURE: the model cannot tell these kernels from the baseline."
     if result.improved:
         several = f"UNSURE: the model cannot tell these {len(offered)} kernels apart."
-        what = several if result.contenders else "The model has this kernel ahead of all others."
-    out.print(f"\nNext: put to a GPU what only a GPU can decide. {what}", style="bold")
+        compared = any(done.outcome.against is not None for done in result.rounds)
+        what = several if result.contenders else "The model has this kernel ahead of all others." if compared else ""
+    out.print(f"\nNext: put to a GPU what only a GPU can decide. {what}".rstrip(), style="bold")
     print_to_copy(out, f"On a machine with an NVIDIA GPU and nvcc, with a copy of {path}:")
     for candidate, number, speed in offered:
         best = ", the best so far" if candidate.id == result.best.id else ""

@@ -37,12 +37,15 @@ def measure(device: Device) -> Mapping[str, float]:
 
 
 def nearest(limits: GpuLimits) -> gpu.Gpu:
-    """The GPU that ships whose compute capability is the nearest, of several that with the nearest number of SMs."""
+    """The GPU of that name if it ships, or else that of the nearest compute capability, then number of SMs."""
     major, minor = (int(part) for part in limits.compute_capability.split("."))
 
-    def distance(one: gpu.Gpu) -> tuple[int, int, float]:
+    def distance(one: gpu.Gpu) -> tuple[bool, int, int, float]:
         of = one.compute_capability
-        return abs(of[0] - major), abs(of[1] - minor), abs(one.figures.sms - limits.multiprocessors)
+        return (
+            one.name != limits.name, abs(of[0] - major), abs(of[1] - minor),
+            abs(one.figures.sms - limits.multiprocessors),
+        )  # fmt: skip
 
     return min((gpu.load(key) for key in gpu.known()), key=distance)
 
