@@ -89,6 +89,7 @@ def main() -> None:
     tabled = commands.add_parser("tables", help="make tables of what collect kept")
     tabled.add_argument("folder", type=Path, nargs="+")
     collected.add_argument("--tasks", nargs="*", default=[], help="TASK or TASK-PRECISION, with * and ?")
+    collected.add_argument("--plain", action="store_true", help="no variants")
     collected.add_argument("--leave-out", type=Path, help="file with the hashes of variants that are known to be wrong")
     collected.add_argument(
         "-j", "--jobs", type=int, default=os.cpu_count() or 1, help="kernels that are built at a time"
@@ -118,7 +119,7 @@ def main() -> None:
             measuring.measure(given.out, given.jobs)
         case "collect":
             wrong = frozenset(given.leave_out.read_text().split() if given.leave_out else ())
-            collecting.collect(given.out, given.earlier, given.tasks, wrong, given.jobs, given.seconds)
+            collecting.collect(given.out, given.earlier, given.tasks, wrong, given.plain, given.jobs, given.seconds)
         case "tables":
             tables.make(given.folder, data.MEASURED, validation.FOLDER / "counters.csv.gz")
         case "fit":

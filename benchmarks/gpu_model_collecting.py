@@ -184,19 +184,21 @@ def collect(
     earlier: Sequence[Path],
     patterns: Sequence[str],
     left_out: frozenset[str],
+    plain: bool,
     jobs: int,
     seconds: float,
 ) -> None:
     """Measure what the files lack, on all GPUs that this process sees, and begin nothing new after `seconds`.
 
-    Variants whose hashes are `left_out` are known to be wrong. What is built lies in the cache.
+    Variants whose hashes are `left_out` are known to be wrong; a `plain` run has no variants. What is built lies in the
+    cache.
     """
     began = time.monotonic()
     until = began + seconds
     devices = [CudaDevice(gpu) for gpu in find_gpus()]
     print(f"{len(devices)} x {devices[0].gpu.name}, {os.cpu_count()} cores", flush=True)
     kept = Kept(folder, earlier)
-    units = _units(devices[0], kept, patterns, left_out)
+    units = _units(devices[0], kept, patterns, left_out, plain)
     kernels = sum(len(unit.kernels) - 1 for unit in units)
     print(f"{len(units)} tasks and precisions with {kernels} kernels beside the baselines", flush=True)
     with ThreadPoolExecutor(jobs) as pool, ThreadPoolExecutor(2 * TOGETHER) as linking:
@@ -220,7 +222,9 @@ def collect(
         os._exit(0)  # whatever still builds is of no use
 
 
-def _units(device: CudaDevice, kept: Kept, patterns: Sequence[str], left_out: frozenset[str]) -> list[Unit]:
+def _units(
+    device: CudaDevice, kept: Kept, patterns: Sequence[str], left_out: frozenset[str], plain: bool
+) -> list[Unit]:
     """What is to be measured: first what the other table of times lacks, else in an order that mixes the tasks."""
     from gpu_model_validation import TIMES
 
@@ -239,7 +243,7 @@ def _units(device: CudaDevice, kept: Kept, patterns: Sequence[str], left_out: fr
             kernel = Kernel(name, Candidate(task, precision, code, command))
             lacking += is_playbook(name) and (task, precision.value, kernel.code) not in timed
             known = all(kept.has(table, unit, kernel) for table in ("times", "counters"))
-            if name == BASELINE or not (known or kernel.code in left_out):
+            if name == BASELINE or not (known or kernel.code in left_out or (plain and not is_playbook(name))):
                 unit.kernels.append(kernel)
         unit.kernels = unit.kernels[:MOST_KERNELS]
         if len(unit.kernels) > 1:
@@ -421,7 +425,8 @@ class _Running:
 
 def _timed(group: Sequence[Unit], device: CudaDevice, kept: Kept) -> list[str]:
     """Times of some units; those in which a kernel fails start once more without it. Gives what went wrong."""
-    words, waiting = [], list(group)
+    words = []
+    waiting = [unit for unit in group if not all(kept.has("times", unit, one) for one in unit.linked.result()[1])]
     while waiting:
         again = []
         running = [_Running(unit, device) for unit in waiting]

@@ -114,6 +114,14 @@ def test_tables_hold_the_right_kernels(tmp_path: Path) -> None:
     assert row.startswith(f"relu,fp32,{step},{case},{content_hash(code)},0,f,2,64,")
 
 
+def test_the_kept_table_has_times_of_many_kernels() -> None:
+    times = measured.read(BENCHMARKS.parent / "results" / "gpu_model" / "measured.csv.gz")
+    kernels = {(time.task, time.precision, time.kernel) for time in times}
+    assert len(kernels) >= 400
+    assert sum(" " in name for _, _, name in kernels) >= 140
+    assert all(time.code and time.empty_us and time.device_us for time in times)
+
+
 def line(kernel: str, code: str, status: str = "", cases: object = None) -> dict[str, Any]:
     about = {"task": "relu", "precision": "fp32", "kernel": kernel, "code": code}
     return {**about, "status": status, "cases": cases} if status else about
