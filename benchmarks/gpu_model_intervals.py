@@ -368,8 +368,8 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
         "speedup. Where a part d of the longer call differs, the reach, as a logarithm, is",
         f"{kept.floor:.3f} + {kept.of_difference:.3f} d / (1 + d / {kept.half:.2f}), and {kept.of_means:.3f} more",
         "where one kernel uses a means that the other does not.",
-        f"It is {kept.unlike:.2f} times as long for a means that no fitted kernel has, and {kept.by_data_sheet:.2f} times",
-        "on a GPU whose figures are those of its data sheet.",
+        f"It is {kept.unlike:.2f} times as long for a means that no fitted kernel has, and {kept.by_data_sheet:.2f}",
+        "times on a GPU whose figures are those of its data sheet.",
         "",
         "| pairs | fitted on: pairs | tasks | within | each task the same | median reach "
         "| reported on: pairs | tasks | within | each task the same | median reach |",
