@@ -1,6 +1,6 @@
 """Intervals of modelled speedups, fitted and held against measured ones: part of benchmarks/gpu_model.py.
 
-A pair is two kernels of one task at one case that were both counted and measured. On the tasks to fit on, three numbers
+A pair is two kernels of one task at one case that were both counted and measured. On the tasks to fit on, four numbers
 give the reach of its error (core/likelihood.py); the most likely ones are taken, if errors over their reach are spread
 as Laplace's distribution has it. Then the share of the pairs that are within a multiple of the reach is read off, so
 that nine of ten are within 1. Every task counts by the root of the number of its pairs.
@@ -171,22 +171,27 @@ def fit(of: Sequence[Pair]) -> tuple[Errors, np.ndarray]:
     """The errors of pairs: their reach, and shares of multiples of it. Also each pair's weight."""
     from scipy.optimize import minimize  # takes half a second
 
-    columns = np.array([[1.0, pair.apart, float(bool(pair.other_means))] for pair in of])
+    apart, means = (
+        np.array([each(pair) for pair in of]) for each in (lambda p: p.apart, lambda p: bool(p.other_means))
+    )
     off, weights = np.abs([pair.error for pair in of]), _weights(of)
 
+    def spread_of(at: np.ndarray) -> np.ndarray:
+        floor, of_difference, of_means, bend = np.abs(at)
+        return np.asarray(floor + _LEAST_REACH / 3 + of_difference * apart / (1 + bend * apart) + of_means * means)
+
     def cost(at: np.ndarray) -> float:
-        spread = columns @ np.abs(at) + _LEAST_REACH / 3
+        spread = spread_of(at)
         return float(np.average(np.log(spread) + off / spread, weights=weights))
 
     best = min(
         (
-            minimize(cost, np.full(3, start), method="Nelder-Mead", options={"maxiter": 4000, "xatol": 1e-5})
-            for start in (0.03, 0.2)
+            minimize(cost, start, method="Nelder-Mead", options={"maxiter": 6000, "xatol": 1e-5})
+            for start in ((0.03, 0.1, 0.03, 0.1), (0.05, 0.5, 0.1, 2.0))
         ),
         key=lambda found: float(found.fun),
     )
-    at = np.abs(best.x)
-    spread = columns @ at + _LEAST_REACH / 3
+    at, spread = np.abs(best.x), spread_of(best.x)
     quantiles = _quantiles(off / spread, weights, SHARES)
     nine = float(quantiles[SHARES.index(LEVEL)])
     errors = Errors(
@@ -195,7 +200,8 @@ def fit(of: Sequence[Pair]) -> tuple[Errors, np.ndarray]:
         of_means=nine * float(at[2]),
         shares=SHARES,
         reaches=tuple(float(each) / nine for each in quantiles),
-        known_means=tuple(sorted({means for pair in of for each in pair.makeups for means in each.means})),
+        known_means=tuple(sorted({name for pair in of for each in pair.makeups for name in each.means})),
+        half=1 / max(float(at[3]), 1e-3),
     )
     return errors, weights
 
@@ -338,6 +344,7 @@ def run(gpu_name: str) -> None:
         floor=float(f"{errors.floor:.4g}"),
         of_difference=float(f"{errors.of_difference:.4g}"),
         of_means=float(f"{errors.of_means:.4g}"),
+        half=float(f"{errors.half:.4g}"),
         reaches={share: float(f"{reach:.4g}") for share, reach in zip(errors.shares, errors.reaches, strict=True)},
         known_means=errors.known_means,
         unlike=float(f"{factor:.3g}"),
@@ -358,10 +365,11 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
         HEADING,
         "",
         "Made by `python benchmarks/gpu_model.py intervals`. Of intervals for nine of ten, so many hold the measured",
-        f"speedup. The reach, as a logarithm, is {kept.floor:.3f} + {kept.of_difference:.3f} x the part of the longer",
-        f"call that differs + {kept.of_means:.3f} where one kernel uses a means that the other does not. It is",
-        f"{kept.unlike:.2f} times as long for a means that no fitted kernel has, and {kept.by_data_sheet:.2f} times",
-        "on a GPU whose figures are those of its data sheet.",
+        "speedup. Where a part d of the longer call differs, the reach, as a logarithm, is",
+        f"{kept.floor:.3f} + {kept.of_difference:.3f} d / (1 + d / {kept.half:.2f}), and {kept.of_means:.3f} more",
+        "where one kernel uses a means that the other does not.",
+        f"It is {kept.unlike:.2f} times as long for a means that no fitted kernel has, and {kept.by_data_sheet:.2f}",
+        "times on a GPU whose figures are those of its data sheet.",
         "",
         "| pairs | fitted on: pairs | tasks | within | each task the same | median reach "
         "| reported on: pairs | tasks | within | each task the same | median reach |",

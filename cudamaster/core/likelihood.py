@@ -4,7 +4,8 @@ A model has no noise that averages out. What it gets wrong of two kernels of one
 error of their ratio depends on what differs between them. `Makeup` says what a call is made of, `Errors` how far ratios
 were off on a GPU that measured them (benchmarks/gpu_model_intervals.py, docs/gpu_model.md):
 
-    reach = floor + of_difference x part of the longer call's time that differs + of_means where one uses other means
+    d = part of the longer call's time that differs
+    reach = floor + of_difference x d / (1 + d / half) + of_means where one uses other means
 
 The measured ratio was within exp(reach) of the modelled one for nine of ten pairs. One rule says what is likely: a
 kernel is FASTER if the chance that a GPU would find it faster is at least LIKELY, SLOWER if it is at most 1 - LIKELY.
@@ -53,14 +54,15 @@ class Errors:
     known_means: tuple[str, ...] = ()
     unlike: float = 1.0
     assumed_of: str = ""
+    half: float = math.inf
 
     def reach(self, first: Makeup, second: Makeup) -> float:
         """How far the logarithm of the ratio of two calls' times may be off, in nine of ten."""
         names = {*first.parts_us, *second.parts_us}
         apart = math.fsum(abs(first.parts_us.get(name, 0.0) - second.parts_us.get(name, 0.0)) for name in names)
         longer = max(first.whole_us, second.whole_us)
-        means = {*first.means} ^ {*second.means}
-        found = self.floor + self.of_difference * (apart / longer if longer > 0 else 0.0) + self.of_means * bool(means)
+        means, part = {*first.means} ^ {*second.means}, apart / longer if longer > 0 else 0.0
+        found = self.floor + self.of_difference * part / (1 + part / self.half) + self.of_means * bool(means)
         new = {*first.means, *second.means} - {*self.known_means}
         return found * (self.unlike if new else 1.0)
 

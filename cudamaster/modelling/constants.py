@@ -5,6 +5,7 @@ Constants are fitted on one half of the tasks, the error is that on the other ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -101,6 +102,7 @@ class Intervals(_Strict):
     of_means: Annotated[float, Field(ge=0)]
     reaches: dict[_Share, _Positive]
     known_means: tuple[str, ...]
+    half: Annotated[float, Field(gt=0)] = math.inf
     unlike: Annotated[float, Field(ge=1)]
     by_data_sheet: Annotated[float, Field(ge=1)]
 
@@ -117,6 +119,7 @@ class Intervals(_Strict):
             known_means=self.known_means,
             unlike=self.unlike,
             assumed_of=self.gpu if assumed else "",
+            half=self.half,
         )
 
 
