@@ -150,8 +150,12 @@ def test_a_time_of_another_text_than_the_counted_one_is_not_used(
     counted(tmp_path / "counts.jsonl.gz", "relu", "memset", code="c0ffee")
     table = tmp_path / "times.csv"
     table.write_text(f"task,precision,kernel,case,whole_us,device_us,code\nrelu,fp32,baseline,{CASE},9,,{code}\n")
-    none = tmp_path / "none"
-    for name, value in (("FOLDER", tmp_path), ("TIMES", table), ("MEASURED", none), ("TABLES", none)):
+    for name, value in (
+        ("FOLDER", tmp_path),
+        ("TIMES", table),
+        ("TABLES", tmp_path / "none"),
+        ("MEASURED", tmp_path / "no.gz"),
+    ):
         monkeypatch.setattr(validation, name, value)
     assert len(validation.examples()) == used
 
