@@ -6,7 +6,9 @@
     python benchmarks/gpu_model.py pack FOLDER
     python benchmarks/gpu_model.py times FOLDER... [--out results/h200/times.csv]
     python benchmarks/gpu_model.py measure [--out results/h200/times.csv] [-j 4]
-    python benchmarks/gpu_model.py fit | validate | classes | draw
+    python benchmarks/gpu_model.py collect --out FOLDER [--tasks GLOB...] [--seconds S]
+    python benchmarks/gpu_model.py tables FOLDER...
+    python benchmarks/gpu_model.py fit | validate | intervals | parts | classes | draw
     python benchmarks/gpu_model.py whole --out FOLDER [-j 2]
 
 `counts` prints what a kernel does, by default the baseline at its heaviest case, as JSON, and the seconds that took.
@@ -19,13 +21,17 @@ there what the table lacks: kernels of tasks that allocate memory in a call.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
+import gpu_model_collecting as collecting
 import gpu_model_counters as counters
 import gpu_model_counting as counting
 import gpu_model_data as data
+import gpu_model_intervals as intervals
 import gpu_model_measuring as measuring
+import gpu_model_tables as tables
 import gpu_model_times as times
 import gpu_model_validation as validation
 
@@ -57,7 +63,7 @@ def main() -> None:
     one.add_argument("folder", type=Path)
     one.add_argument("task")
     one.add_argument("precision")
-    one.add_argument("number", type=int)
+    one.add_argument("code", help="hash of its text")
     one.add_argument("--cases", type=int, default=3)
     packed = commands.add_parser("pack", help="make one file of counts that are kept in a folder")
     packed.add_argument("folder", type=Path)
@@ -69,12 +75,26 @@ def main() -> None:
     alone.add_argument("--out", type=Path, default=validation.TIMES)
     alone.add_argument("-j", "--jobs", type=int, default=4, help="kernels that are built at a time")
     for name, words in (
-        ("fit", "fit the constants on one half"),
-        ("validate", "hold the model against the other"),
+        ("fit", "fit the constants"),
+        ("validate", "hold the model against measured times"),
+        ("intervals", "fit the intervals of speedups, and hold them against both"),
+        ("parts", "hold each part of it against counters"),
         ("classes", "hold classes against measured ones"),
     ):
         commands.add_parser(name, help=words).add_argument("--gpu", default="h200")
     commands.add_parser("draw", help="draw what validate found")
+    collected = commands.add_parser("collect", help="times and counters of all kernels and their variants, on GPUs")
+    collected.add_argument("--out", type=Path, required=True, help="folder, which later runs go on in")
+    collected.add_argument("--earlier", type=Path, nargs="*", default=[], help="folders with what was measured before")
+    tabled = commands.add_parser("tables", help="make tables of what collect kept")
+    tabled.add_argument("folder", type=Path, nargs="+")
+    collected.add_argument("--tasks", nargs="*", default=[], help="TASK or TASK-PRECISION, with * and ?")
+    collected.add_argument("--plain", action="store_true", help="no variants")
+    collected.add_argument("--leave-out", type=Path, help="file with the hashes of variants that are known to be wrong")
+    collected.add_argument(
+        "-j", "--jobs", type=int, default=os.cpu_count() or 1, help="kernels that are built at a time"
+    )
+    collected.add_argument("--seconds", type=float, default=1e9, help="begin nothing new after that")
     whole = commands.add_parser("whole", help="count, pack, fit, validate, classes and draw")
     whole.add_argument("--out", type=Path, required=True, help="folder for counts, which later runs go on in")
     whole.add_argument("-j", "--jobs", type=int, default=2, help="kernels at a time")
@@ -90,17 +110,26 @@ def main() -> None:
                 data.forget_failed(given.out)
             data.count_all(given.out, given.jobs, given.tasks, given.cases, given.limit)
         case "count-one":
-            print(data.count_one(given.folder, given.task, given.precision, given.number, given.cases))
+            print(data.count_one(given.folder, given.task, given.precision, given.code, given.cases))
         case "pack":
             data.pack(given.folder, given.to)
         case "times":
             times.update(given.folder, given.out, validation.COUNTS)
         case "measure":
             measuring.measure(given.out, given.jobs)
+        case "collect":
+            wrong = frozenset(given.leave_out.read_text().split() if given.leave_out else ())
+            collecting.collect(given.out, given.earlier, given.tasks, wrong, given.plain, given.jobs, given.seconds)
+        case "tables":
+            tables.make(given.folder, data.MEASURED, validation.FOLDER / "counters.csv.gz")
         case "fit":
             validation.run_fit(given.gpu)
         case "validate":
             validation.run_validate(given.gpu)
+        case "intervals":
+            intervals.run(given.gpu)
+        case "parts":
+            validation.run_parts(given.gpu)
         case "classes":
             validation.run_classes(given.gpu)
         case "draw":
@@ -110,6 +139,7 @@ def main() -> None:
             data.pack(given.out, validation.COUNTS)
             validation.run_fit(given.gpu)
             validation.run_validate(given.gpu)
+            intervals.run(given.gpu)
             validation.run_classes(given.gpu)
             validation.run_draw()
 

@@ -1,10 +1,11 @@
 """Counts of many kernels for the fit of the GPU model, kept as they come: part of benchmarks/gpu_model.py.
 
-    FOLDER/TASK-PRECISION/NN_HASH.json    one kernel: {"task", "precision", "kernel", "code", "cases": {label: counts}}
+    FOLDER/TASK-PRECISION/HASH.json    one kernel: {"task", "precision", "kernel", "code", "cases": {label: counts}}
 
 A case that could not be counted has the reason in place of counts. `pack` makes one file of a folder for the checkout.
 
-Of tasks with a table of kernel_metrics.py its kernels with a changed constant are counted too, at the heaviest case.
+Kernels with a changed constant are counted too: those of gpu_model_variants.py that were measured, or all of them as
+long as none was, and at the heaviest case those of the tables of kernel_metrics.py.
 """
 
 from __future__ import annotations
@@ -20,42 +21,47 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gpu_model_variants
 import kernel_metrics
 
 from cudamaster.build.building import Builder
 from cudamaster.core import resources
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, content_hash
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.modelling import verdicts
+from cudamaster.modelling import measured, verdicts
 from cudamaster.modelling.counts import CallCounts
-from cudamaster.models.playbook import merged, read_step
+from cudamaster.models.playbook import merged
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
 
 SEED = 1
-TABLES = Path(__file__).resolve().parent.parent / "results" / "h200" / "metrics"
+CASES = 3  # of a variant
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+TABLES = RESULTS / "h200" / "metrics"
+MEASURED = RESULTS / "gpu_model" / "measured.csv.gz"
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel to count: `number` 0 is the baseline, the others are files of the playbook, by their names.
+    """A kernel to count: the baseline, a file of the playbook by its name, or a `variant` of one of them.
 
-    Behind them come `variants`, by their names in the task's table.
+    Of an `old` variant, from a table of kernel_metrics.py, only the heaviest case was measured; of the others three.
     """
 
     task: str
     precision: str
-    number: int
     name: str
     candidate: Candidate
     variant: bool = False
+    old: bool = False
 
     def cases(self, most: int) -> list[str]:
         """Labels of the cases to count, at most so many."""
-        return some_cases(cards.load(self.task), 1 if self.variant else most)
+        return some_cases(cards.load(self.task), 1 if self.old else min(most, CASES) if self.variant else most)
 
     @property
     def code(self) -> str:
@@ -64,23 +70,36 @@ class Kernel:
 
     def file(self, folder: Path) -> Path:
         """Where its counts are kept."""
-        return folder / f"{self.task}-{self.precision}" / f"{self.number:02}_{self.code}.json"
+        return folder / f"{self.task}-{self.precision}" / f"{self.code}.json"
 
 
 def kernels(task: str, precision: str) -> list[Kernel]:
     """Baseline and playbook kernels of a task, and their measured variants."""
     bench = Workbench(cards.load(task), Precision(precision), CpuDevice())
     command = bench.device.default_command
-    found = [Kernel(task, precision, 0, "baseline", bench.baseline)]
-    for number, path in enumerate(playbook_files(task, precision), 1):
-        step = read_step(path)
-        candidate = Candidate(task, Precision(precision), step.code, merged(command, step.flags))
-        found.append(Kernel(task, precision, number, path.stem, candidate))
+    found = [
+        Kernel(task, precision, name, Candidate(task, bench.precision, code, merged(command, flags)))
+        for name, code, flags in gpu_model_variants.texts(task, precision)
+    ]
+    right = measured_codes()
+    for each in gpu_model_variants.variants(task, precision):
+        if not right or (task, precision, content_hash(each.code)) in right:
+            candidate = Candidate(task, bench.precision, each.code, merged(command, each.flags))
+            found.append(Kernel(task, precision, each.name, candidate, variant=True))
     table = kernel_metrics.read(TABLES / f"{task}-{precision}.csv")
+    known = {kernel.candidate.code for kernel in found}
     for name, candidate in kernel_metrics.variants(bench) if table else ():
-        if name in table and all(candidate.code != known.candidate.code for known in found):
-            found.append(Kernel(task, precision, len(found), name, candidate, variant=True))
+        if name in table and candidate.code not in known:
+            found.append(Kernel(task, precision, name, candidate, variant=True, old=True))
     return found
+
+
+@cache
+def measured_codes() -> frozenset[tuple[str, str, str]]:
+    """Task, precision and hash of the text of every kernel in the table of gpu_model_collecting.py."""
+    if not MEASURED.is_file():
+        return frozenset()
+    return frozenset((time.task, time.precision, time.code or "") for time in measured.read(MEASURED))
 
 
 def playbook_files(task: str, precision: str) -> list[Path]:
@@ -98,9 +117,9 @@ def some_cases(card: cards.TaskCard, most: int) -> list[str]:
     return [timed[place].label for place in places]
 
 
-def count_one(folder: Path, task: str, precision: str, number: int, most: int) -> str:
+def count_one(folder: Path, task: str, precision: str, code: str, most: int) -> str:
     """Count a kernel's cases that its file lacks; says how it went. Each case is written as soon as it is there."""
-    kernel = kernels(task, precision)[number]
+    kernel = next(kernel for kernel in kernels(task, precision) if kernel.code == code)
     path = kernel.file(folder)
     kept = json.loads(path.read_text()) if path.is_file() else {}
     done: dict[str, Any] = kept.get("cases", {})
@@ -153,7 +172,7 @@ def _lacking(kernel: Kernel, folder: Path, most: int) -> bool:
 def _in_a_process(kernel: Kernel, folder: Path, most: int, limit_s: float) -> str:
     """Run `count-one` for a kernel; its last line, or why it has none."""
     script = Path(__file__).with_name("gpu_model.py")
-    words = ["count-one", str(folder), kernel.task, kernel.precision, str(kernel.number), "--cases", str(most)]
+    words = ["count-one", str(folder), kernel.task, kernel.precision, kernel.code, "--cases", str(most)]
     with subprocess.Popen(
         [sys.executable, str(script), *words],
         stdout=subprocess.PIPE,

@@ -17,28 +17,67 @@ from gpu_model_accuracy import Compared
 from cudamaster.modelling.constants import Constants
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.modelling.gpu import Gpu
+from cudamaster.modelling.launch_time import Work
 from cudamaster.modelling.measured import Time
-from cudamaster.modelling.model import modelled
+from cudamaster.modelling.model import modelled, refused, works
 
 # Least and most of each constant, and of those figures of the GPU that nobody publishes.
 OF_MODEL: Mapping[str, tuple[float, float]] = {
-    "instruction_scale": (0.8, 1.2),
-    "cycles_per_instruction": (1.0, 8.0),
+    "cycles_per_instruction": (0.5, 8.0),
+    "cycles_per_multiply_add": (0.5, 8.0),
+    "matrix_cycles": (10.0, 150.0),
     "barrier_cycles": (10.0, 150.0),
-    "block_cycles": (100.0, 800.0),
-    "line_cycles": (0.8, 1.5),
+    "grid_barrier_cycles": (20.0, 3000.0),
+    "block_cycles": (100.0, 1500.0),
+    "cooperative_cycles": (100.0, 8000.0),
+    "cluster_cycles": (50.0, 4000.0),
+    "start_cycles": (10.0, 300.0),
+    "line_cycles": (0.4, 1.5),
+    "wavefront_cycles": (0.4, 2.5),
+    "piece_sectors": (1.0, 6.0),
+    "fence_cycles": (100.0, 4000.0),
     "overlap": (1.0, 6.0),
 }
 OF_GPU: Mapping[str, tuple[float, float]] = {
-    "l2_bytes_per_s": (3.5e12, 8e12),
+    "l2_bytes_per_s": (3.5e12, 10.5e12),
     "memory_latency_cycles": (500.0, 1000.0),
     "atomic_sectors_per_clock": (8.0, 100.0),
     "same_address_per_clock": (0.1, 2.0),
     "empty_device_us": (2.0, 6.0),
-    "gap_us": (0.5, 3.0),
+    "gap_us": (0.5, 4.0),
+}
+# Unit of each constant, and for those that are not fitted where they come from, with the range that they were seen in.
+UNITS: Mapping[str, str] = {
+    "instruction_scale": "instructions for one",
+    "instructions_beside": "instructions of a warp",
+    "cycles_per_instruction": "cycles of an SM",
+    "cycles_per_multiply_add": "cycles of an SM",
+    "matrix_cycles": "cycles of an SM",
+    "loads_in_flight": "loads",
+    "barrier_cycles": "cycles of an SM",
+    "grid_barrier_cycles": "cycles of an SM",
+    "block_cycles": "cycles of an SM",
+    "cooperative_cycles": "cycles of an SM",
+    "cluster_cycles": "cycles of an SM",
+    "start_cycles": "cycles of an SM for a block",
+    "line_cycles": "cycles of L1 for a line",
+    "wavefront_cycles": "cycles of L1 for a wavefront",
+    "piece_sectors": "sectors",
+    "fence_cycles": "cycles of an SM",
+    "slow_instructions": "instructions for one call",
+    "overlap": "exponent",
+}
+SOURCES: Mapping[str, str] = {
+    "instruction_scale": "smsp__inst_executed of 99 kernels on an H200, 1.2 to 2.4",
+    "instructions_beside": "the same, 10 to 14",
+    "loads_in_flight": "assumed, 1 to 8",
+    "slow_instructions": "assumed, 10 to 100",
 }
 # Beyond this factor, an error counts no more: one kernel that the model does not understand must not spoil the others.
-_OUTLIER = 1.5
+_OUTLIER = 1.35
+# What counts how much beside the times of whole calls.
+_DEVICE_WEIGHT, _SPEEDUP_WEIGHT = 0.5, 1.5
+_MOST_WEIGHT = 3.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +109,8 @@ def compared(examples: Sequence[Example], gpu: Gpu, constants: Constants, *, dev
     """Modelled beside measured: whole calls, or the device's times where they were measured."""
     found = []
     for example in examples:
+        if refused(example.counts, gpu) is not None:
+            continue
         call = modelled(example.counts, gpu, constants)
         if not device:
             found.append(Compared(example.time, call.whole_us, whole_us(example.time, gpu)))
@@ -79,27 +120,59 @@ def compared(examples: Sequence[Example], gpu: Gpu, constants: Constants, *, dev
 
 
 def fit(examples: Sequence[Example], gpu: Gpu, constants: Constants) -> Fit:
-    """Constants and figures that fit the examples best, starting from those given."""
+    """Constants and figures that fit the examples best, starting from those given.
+
+    What is to be small are logarithms of modelled over measured: of whole calls, of times on the device, and of the
+    speedups of kernels against the baseline of their task at their case, which a search goes by.
+    """
     from scipy.optimize import least_squares  # takes half a second
 
     ranges = {**OF_MODEL, **OF_GPU}
     low, high = (np.log([each[side] for each in ranges.values()]) for side in (0, 1))
     start = np.log([getattr(constants, name) for name in OF_MODEL] + [getattr(gpu.figures, name) for name in OF_GPU])
-    weights = _weights(examples)
+    examples = [each for each in examples if refused(each.counts, gpu) is None]
+    data = _Data(
+        examples,
+        [works(each.counts, gpu) for each in examples],
+        _weights(examples),
+        _baselines(examples),
+    )
 
     def residuals(at: np.ndarray) -> np.ndarray:
         of_model, of_gpu = _at(at, gpu, constants)
-        return np.asarray(weights * _logs(examples, of_gpu, of_model))
+        return _residuals(data, of_gpu, of_model)
 
     def cost(at: np.ndarray) -> float:
         return float(np.mean(_held_back(residuals(at))))
 
     start = np.clip(start, low + 1e-6, high - 1e-6)
     found = least_squares(
-        residuals, start, bounds=(low, high), loss="soft_l1", f_scale=math.log(_OUTLIER), diff_step=0.01, max_nfev=60
+        residuals, start, bounds=(low, high), loss="soft_l1", f_scale=math.log(_OUTLIER), diff_step=0.02, max_nfev=40
     )
     of_model, of_gpu = _at(found.x, gpu, constants)
     return Fit(of_model, of_gpu, cost(start), cost(found.x))
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What the fit goes by; `baselines` has for each example the place of its baseline, its own where there is none."""
+
+    examples: Sequence[Example]
+    works: Sequence[Sequence[Work]]
+    weights: np.ndarray
+    baselines: np.ndarray
+
+
+def _baselines(examples: Sequence[Example]) -> np.ndarray:
+    places = {one.time.of_task: k for k, one in enumerate(examples) if one.time.kernel == "baseline"}
+    return np.array([places.get(one.time.of_task, k) for k, one in enumerate(examples)])
+
+
+def _residuals(data: _Data, gpu: Gpu, constants: Constants) -> np.ndarray:
+    whole, device = _logs(data, gpu, constants)
+    speedups = whole - whole[data.baselines]
+    of_parts = (whole, _DEVICE_WEIGHT * device, _SPEEDUP_WEIGHT * speedups)
+    return np.concatenate([data.weights * each for each in of_parts])
 
 
 def _held_back(residuals: np.ndarray) -> np.ndarray:
@@ -108,24 +181,23 @@ def _held_back(residuals: np.ndarray) -> np.ndarray:
 
 
 def _weights(examples: Sequence[Example]) -> np.ndarray:
-    """Every task counts the same, however many kernels and cases of it were measured."""
+    """Every task counts the same, however many kernels and cases of it were measured, but none for very much."""
     of_task: dict[str, int] = {}
     for example in examples:
         of_task[example.time.task] = of_task.get(example.time.task, 0) + 1
     mean = sum(of_task.values()) / max(1, len(of_task))
-    each = np.array([math.sqrt(mean / of_task[example.time.task]) for example in examples])
-    return np.concatenate([each, each])
+    return np.array([min(math.sqrt(mean / of_task[example.time.task]), _MOST_WEIGHT) for example in examples])
 
 
-def _logs(examples: Sequence[Example], gpu: Gpu, constants: Constants) -> np.ndarray:
-    """Logarithms of modelled over measured: whole calls, then the device's times, 0 where there is none."""
+def _logs(data: _Data, gpu: Gpu, constants: Constants) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of modelled over measured: whole calls, and the device's times, 0 where there is none."""
     whole, device = [], []
-    for example in examples:
-        call = modelled(example.counts, gpu, constants)
+    for example, known in zip(data.examples, data.works, strict=True):
+        call = modelled(example.counts, gpu, constants, known)
         whole.append(math.log(call.whole_us / whole_us(example.time, gpu)))
         measured = example.time.device_us
         device.append(0.0 if measured is None or not call.device_us > 0 else math.log(call.device_us / measured))
-    return np.array(whole + device)
+    return np.array(whole), np.array(device)
 
 
 def _at(at: np.ndarray, gpu: Gpu, constants: Constants) -> tuple[Constants, Gpu]:

@@ -1,25 +1,31 @@
 """Fit and validation of the GPU model: part of benchmarks/gpu_model.py.
 
-fit         constants from one half of the tasks            profiles/gpu_model.yaml, and a table of what moved
-validate    how far it is off on the other half             the same file, results/gpu_model/validation.{json,md}
+fit         constants from four fifths of the tasks         profiles/gpu_model.yaml, and a table of what moved
+validate    the lines that it has to reach, on these and    the same file, results/gpu_model/validation.{json,md}
+            on the fifth that is held out
+    parts       each part of it against counters
     classes     how many baselines have the class that Nsight Compute's throughputs gave them
 draw        modelled against measured                       results/gpu_model/validation.svg
 """
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import datetime
+import gzip
 import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import gpu_model_lines
+import gpu_model_parts
 import kernel_metrics
 from gpu_model_accuracy import APART, Accuracy, Compared, Pair, accuracy, pairs
 from gpu_model_data import TABLES, Counted, playbook_files, read, some_cases
-from gpu_model_fitting import OF_GPU, OF_MODEL, Example, compared, fit
+from gpu_model_fitting import OF_GPU, OF_MODEL, SOURCES, UNITS, Example, compared, fit
 
 from cudamaster.core import resources
 from cudamaster.core.values import GpuModel
@@ -28,7 +34,7 @@ from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling import measured
 from cudamaster.modelling.constants import KnownError
 from cudamaster.modelling.counts import CallCounts
-from cudamaster.modelling.model import modelled, profile
+from cudamaster.modelling.model import modelled, profile, refused
 from cudamaster.models.playbook import read_step
 from cudamaster.profiling import calibration, thresholds
 from cudamaster.profiling.filter import classify
@@ -38,14 +44,21 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "results" / "gpu_model"
 COUNTS = FOLDER / "counts.jsonl.gz"
 TIMES = ROOT / "results" / "h200" / "times.csv"
+MEASURED = FOLDER / "measured.csv.gz"
+COUNTERS = FOLDER / "counters.csv.gz"
 WORST = 12
 
 
 def examples() -> list[Example]:
-    """Every call that was both counted and measured: all times are of one table, but those of kernels with a changed
-    constant, which have tables of their own.
+    """Every call that was both counted and measured.
+
+    Times are those of one run where there are any of a task (measured.csv.gz, each kernel in turn with the baseline);
+    else those of one table, but of kernels with a changed constant, which have tables of their own.
     """
-    times = {**_of_variants(), **_by_call(TIMES)}
+    together = _in_turn(MEASURED)
+    known = {(task, precision) for task, precision, _, _ in together}
+    apart = {**_of_variants(), **_by_call(TIMES)}
+    times = {call: time for call, time in apart.items() if call[:2] not in known} | together
     found = []
     for each in _counted():
         call = (each.task, each.precision, each.kernel, each.case)
@@ -55,6 +68,28 @@ def examples() -> list[Example]:
         if time is not None and time.code in (None, each.code):
             found.append(Example(each.counts, time))
     return found
+
+
+def _in_turn(path: Path) -> dict[tuple[str, str, str, str], measured.Time]:
+    """Times as they would be, had the baseline taken as long beside every kernel as in the median: what a machine does
+    beside the measurement then is the same for all kernels of a task."""
+    if not path.is_file():
+        return {}
+    times = _by_call(path)
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        call = (row["task"], row["precision"], row["kernel"], row["case"])
+        against = times.get((*call[:2], "baseline", call[3]))
+        if against is None or not row.get("baseline_us"):
+            continue
+        time = times[call]
+        device = time.device_us
+        if device is not None and against.device_us is not None and row.get("baseline_device_us"):
+            device *= against.device_us / float(row["baseline_device_us"])
+        whole = time.whole_us * against.whole_us / float(row["baseline_us"])
+        times[call] = dataclasses.replace(time, whole_us=whole, device_us=device, empty_us=against.empty_us)
+    return times
 
 
 def _counted() -> Iterator[Counted]:
@@ -79,16 +114,16 @@ def _of_variants() -> dict[tuple[str, str, str, str], measured.Time]:
     return found
 
 
-def halves(of: Sequence[Example]) -> tuple[list[Example], list[Example]]:
-    """Those of tasks to fit on, and those of tasks to report on."""
+def split(of: Sequence[Example]) -> tuple[list[Example], list[Example]]:
+    """Those of tasks to fit on, and those of the tasks that are held out for ever."""
     categories = {name: cards.load(name).category for name in cards.names()}
-    to_fit, _ = measured.halves(categories)
+    to_fit, _ = measured.split(categories)
     return [one for one in of if one.time.task in to_fit], [one for one in of if one.time.task not in to_fit]
 
 
 def run_fit(gpu_name: str) -> None:
     """Fit, and write constants and the GPU's fitted figures."""
-    mine, _ = halves(examples())
+    mine, _ = split(examples())
     gpu, fitted = gpus.load(gpu_name), fitting_constants.shipped()
     found = fit(mine, gpu, fitted.constants)
     tasks = len({one.time.task for one in mine})
@@ -99,13 +134,14 @@ def run_fit(gpu_name: str) -> None:
     for name, (low, high) in OF_GPU.items():
         before, after = getattr(gpu.figures, name), getattr(found.gpu.figures, name)
         print(f"  {gpu_name}'s {name}: {before:.4g} to {after:.4g}, of {low:g} to {high:g}")
-    _keep(fitted.model_copy(update={"constants": found.constants, "known_error": None}))
+    _keep(fitted.model_copy(update={"constants": found.constants, "known_error": None, "intervals": None}))
     _write_fitted(gpu_name, {name: getattr(found.gpu.figures, name) for name in OF_GPU})
 
 
 def _keep(fitted: fitting_constants.Fitted) -> None:
     """Write the file of constants, which this process models with from now on."""
-    notes = {name: f"{low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
+    fitted_of = {name: f"fitted, {low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
+    notes = {name: f"{unit}; {(SOURCES | fitted_of)[name]}" for name, unit in UNITS.items()}
     fitting_constants.place().write_text(fitting_constants.to_yaml(fitted, notes))
     fitting_constants.shipped.cache_clear()
 
@@ -122,27 +158,32 @@ def _write_fitted(name: str, values: Mapping[str, float]) -> None:
 
 
 def run_validate(gpu_name: str) -> None:
-    """Report on the other half, and keep the error beside the constants."""
+    """Report on tasks that are held out and on the others, and keep the error beside the constants."""
     gpu, fitted = gpus.load(gpu_name), fitting_constants.shipped()
     every = examples()
-    to_fit, to_report = halves(every)
+    to_fit, to_report = split(every)
     by_group = {
-        "reported on": compared(to_report, gpu, fitted.constants),
+        "held out": compared(to_report, gpu, fitted.constants),
         "fitted on": compared(to_fit, gpu, fitted.constants),
-        "reported on, time on the device": compared(to_report, gpu, fitted.constants, device=True),
+        "held out, time on the device": compared(to_report, gpu, fitted.constants, device=True),
         "fitted on, time on the device": compared(to_fit, gpu, fitted.constants, device=True),
     }
     figures = {name: accuracy(each) for name, each in by_group.items() if each}
-    held_out = figures["reported on"]
+    held_out = figures["held out"]
+    shares = {name: gpu_model_lines.lines(by_group[name], _weights) for name in ("fitted on", "held out")}
+    for name, share in classes(gpu, fitted.constants).items():
+        shares[name].append(share)
     FOLDER.mkdir(parents=True, exist_ok=True)
+    fitted_to = {id(one) for one in to_fit}
     content = {
         "version": fitted.version,
         "gpu": gpu.name,
+        "lines": {name: [dataclasses.asdict(each) for each in group] for name, group in shares.items()},
         "accuracy": {name: dataclasses.asdict(each) for name, each in figures.items()},
-        "calls": [_row(one, gpu, fitted.constants, one in to_fit) for one in every],
+        "calls": [_row(one, gpu, fitted.constants, id(one) in fitted_to) for one in every if _has_time(one, gpu)],
     }
     (FOLDER / "validation.json").write_text(json.dumps(content, indent=1) + "\n")
-    (FOLDER / "validation.md").write_text(_markdown(figures, by_group, gpu.name, fitted.version))
+    (FOLDER / "validation.md").write_text(_markdown(figures, by_group, shares, gpu, fitted))
     assert held_out.rank_correlation is not None
     assert held_out.times_within is not None
     error = KnownError(
@@ -159,6 +200,77 @@ def run_validate(gpu_name: str) -> None:
     print((FOLDER / "validation.md").read_text())
 
 
+def _has_time(one: Example, gpu: gpus.Gpu) -> bool:
+    return refused(one.counts, gpu) is None
+
+
+def _weights(task: str) -> Mapping[str, float]:
+    return {case.label: case.weight for case in cards.load(task).cases if case.sweep}
+
+
+def classes(gpu: gpus.Gpu, constants: fitting_constants.Constants) -> dict[str, gpu_model_lines.Share]:
+    """Share of the kernels whose longest launch has the class of its counters: fitted on, and held out.
+
+    Without counters of all kernels, of the baselines that were profiled for the thresholds.
+    """
+    categories = {name: cards.load(name).category for name in cards.names()}
+    _, held_out = measured.split(categories)
+    found = Counter[tuple[bool, bool]]()
+    for task, right in _classes_of_kernels(gpu, constants) or _classes_of_baselines(gpu):
+        found[task in held_out, right] += 1
+    return {
+        name: gpu_model_lines.Share(
+            "class as Nsight Compute's", found[held, True], found[held, True] + found[held, False], 0.9
+        )
+        for name, held in (("fitted on", False), ("held out", True))
+    }
+
+
+def _classes_of_kernels(gpu: gpus.Gpu, constants: fitting_constants.Constants) -> list[tuple[str, bool]]:
+    if not COUNTERS.is_file():
+        return []
+    limits, rows = thresholds.load(), gpu_model_parts.read(COUNTERS)
+    found = []
+    for each in _counted():
+        launches = rows.get((each.task, each.precision, each.code, each.case))
+        if launches is None or isinstance(each.counts, str) or refused(each.counts, gpu) is not None:
+            continue
+        pair = gpu_model_parts.longest(each.counts, launches, gpu, constants)
+        if pair is not None and classify(pair[1], limits) is not None:
+            found.append((each.task, classify(pair[0], limits) == classify(pair[1], limits)))
+    return found
+
+
+def _classes_of_baselines(gpu: gpus.Gpu) -> list[tuple[str, bool]]:
+    limits = thresholds.load()
+    counted = {(each.task, each.precision, each.case): each.counts for each in _counted() if each.kernel == "baseline"}
+    found = []
+    for point in calibration.Table(resources.profiles() / "nvidia_h200" / "throughputs.csv").read():
+        counts = counted.get((point.task, point.precision, point.case))
+        if not isinstance(counts, CallCounts):
+            continue
+        throughputs = {name: getattr(point, axis) for axis, name in limits.throughputs.items()}
+        kernels = profile(counts, gpu, "", GpuModel("", gpu.name)).kernels
+        found.append((point.task, classify(throughputs, limits) == classify(kernels[0].metrics, limits)))
+    return found
+
+
+def run_parts(gpu_name: str) -> None:
+    """Each part of the model against Nsight Compute's counters."""
+    gpu, constants = gpus.load(gpu_name), fitting_constants.shipped().constants
+    print("\n".join(gpu_model_parts.table(_launches(gpu, constants), gpu, constants)))
+
+
+def _launches(gpu: gpus.Gpu, constants: fitting_constants.Constants) -> list[gpu_model_parts.Compared]:
+    rows = gpu_model_parts.read(COUNTERS)
+    found: list[gpu_model_parts.Compared] = []
+    for each in _counted():
+        launches = rows.get((each.task, each.precision, each.code, each.case))
+        if launches is not None and isinstance(each.counts, CallCounts) and refused(each.counts, gpu) is None:
+            found += gpu_model_parts.launches(each.counts, launches, each.task, gpu, constants)
+    return found
+
+
 def _row(one: Example, gpu: gpus.Gpu, constants: fitting_constants.Constants, to_fit: bool) -> dict[str, object]:
     call = modelled(one.counts, gpu, constants)
     time = one.time
@@ -168,7 +280,7 @@ def _row(one: Example, gpu: gpus.Gpu, constants: fitting_constants.Constants, to
         "precision": time.precision,
         "kernel": time.kernel,
         "case": time.case,
-        "half": "fit" if to_fit else "report",
+        "group": "fit" if to_fit else "held out",
         "measured_us": round(time.whole_us, 2),
         "modelled_us": round(call.whole_us, 2),
         "measured_device_us": None if time.device_us is None else round(time.device_us, 2),
@@ -180,32 +292,46 @@ def _row(one: Example, gpu: gpus.Gpu, constants: fitting_constants.Constants, to
     }
 
 
-def _markdown(figures: dict[str, Accuracy], by_group: dict[str, list[Compared]], gpu: str, version: int) -> str:
+def _markdown(
+    figures: dict[str, Accuracy],
+    by_group: dict[str, list[Compared]],
+    shares: Mapping[str, Sequence[gpu_model_lines.Share]],
+    gpu: gpus.Gpu,
+    fitted: fitting_constants.Fitted,
+) -> str:
     lines = [
         "# Modelled times against measured ones",
         "",
-        f"gpu-model v{version}, {gpu}. Made by `python benchmarks/gpu_model.py validate`. Times are of whole",
-        "calls unless it says otherwise. Pairs are two kernels of one task at one case whose measured times are more",
-        f"than {100 * (APART - 1):.0f} % apart.",
+        f"gpu-model v{fitted.version}, {gpu.name}. Made by `python benchmarks/gpu_model.py validate`. Times are of",
+        "whole calls unless it says otherwise. Pairs in the table of all figures are two kernels of one task at one",
+        f"case whose measured times are more than {100 * (APART - 1):.0f} % apart. A fifth of the tasks is held out",
+        "for ever.",
+        "",
+        "## What it has to reach",
+        "",
+        *gpu_model_lines.table(shares),
+        "",
+        *_paths(by_group),
+        "## All figures",
         "",
         "| calls | times | rank correlation | modelled / measured: 5 % | 25 % | median | 75 % | 95 % | 9 of 10 within "
         "| pairs | ordered rightly | their ratio, 9 of 10 within |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
         *(_line(name, each) for name, each in figures.items()),
         "",
-        "## By category, tasks that were reported on",
+        "## By category, tasks that are held out",
         "",
         "| category | times | rank correlation | median ratio | 9 of 10 within | pairs | ordered rightly |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
-    reported = by_group["reported on"]
+    reported = by_group["held out"]
     for category, calls in _grouped(reported, lambda one: cards.load(one.measured.task).category):
         each = accuracy(calls)
         lines.append(
             f"| {category} | {each.times} | {_figure(each.rank_correlation)} | {each.quantiles[0.5]:.2f} "
             f"| {_figure(each.times_within)} | {each.pairs} | {_percent(each.ordered_share)} |"
         )
-    lines += ["", "## By task, those that were reported on, the worst first", ""]
+    lines += ["", "## By task, those that are held out, the worst first", ""]
     lines += ["| task | times | median ratio | 9 of 10 within | pairs | ordered rightly |", "|---|--:|--:|--:|--:|--:|"]
     of_task = [(task, accuracy(calls)) for task, calls in _grouped(reported, lambda one: one.measured.task)]
     for task, each in sorted(of_task, key=lambda pair: -(pair[1].times_within or 0)):
@@ -213,12 +339,32 @@ def _markdown(figures: dict[str, Accuracy], by_group: dict[str, list[Compared]],
             f"| {task} | {each.times} | {each.quantiles[0.5]:.2f} | {_figure(each.times_within)} "
             f"| {each.pairs} | {_percent(each.ordered_share)} |"
         )
-    wrong = [pair for pair in pairs(reported) if not pair.ordered]
+    everything = [*by_group["held out"], *by_group["fitted on"]]
+    wrong = [pair for pair in pairs(everything) if not pair.ordered]
     wrong.sort(key=lambda pair: -pair.measured_ratio / pair.modelled_ratio)
     lines += ["", "## Pairs that are ordered wrongly, the worst of each task first", ""]
     lines += ["| task | case | faster by | measured | modelled |", "|---|---|---|--:|--:|"]
     lines += [_wrong(pair) for pair in _first_of_each(wrong)[: 2 * WORST]]
+    if COUNTERS.is_file():
+        lines += ["", "## Its parts against Nsight Compute's counters", ""]
+        lines += gpu_model_parts.table(_launches(gpu, fitted.constants), gpu, fitted.constants)
     return "\n".join(lines) + "\n"
+
+
+def _paths(by_group: Mapping[str, Sequence[Compared]]) -> list[str]:
+    """Paths of which the model picks another kernel than the best, or one within 5 % of it."""
+    rows = []
+    for group in ("held out", "fitted on"):
+        for (task, precision), scores in gpu_model_lines.scores_of_paths(by_group[group], _weights).items():
+            pick, best = (max(scores, key=lambda kernel: scores[kernel][side]) for side in (0, 1))
+            if gpu_model_lines.NEARLY_BEST * scores[pick][1] < scores[best][1]:
+                rows.append(f"| {task}-{precision} | {pick} | {scores[pick][1]:.2f} | {best} | {scores[best][1]:.2f} |")
+    head = [
+        "Paths of which it picks another kernel, with measured scores:",
+        "",
+        "| path | picks | score | best | score |",
+    ]
+    return [*head, "|---|---|--:|---|--:|", *rows, ""] if rows else []
 
 
 def _line(name: str, each: Accuracy) -> str:
@@ -283,19 +429,19 @@ def run_classes(gpu_name: str) -> None:
 
 
 def run_draw() -> None:
-    """Modelled over measured time of every call, the two halves beside each other."""
+    """Modelled over measured time of every call, fitted and held out beside each other."""
     import matplotlib
     from matplotlib.figure import Figure
 
     content = json.loads((FOLDER / "validation.json").read_text())
     figure = Figure(figsize=(11, 5.4), layout="constrained")
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    titles = {"report": "tasks that were reported on", "fit": "tasks that were fitted on"}
+    titles = {"held out": "tasks that are held out", "fit": "tasks that were fitted on"}
     colours = {"baseline": "#1f6fb4", "playbook": "#d9731a"}
     times = [row[name] for row in content["calls"] for name in ("measured_us", "modelled_us")]
     span = (0.8 * min(times), 1.25 * max(times))
-    for panel, (half, title) in zip(panels, titles.items(), strict=True):
-        calls = [row for row in content["calls"] if row["half"] == half]
+    for panel, (group, title) in zip(panels, titles.items(), strict=True):
+        calls = [row for row in content["calls"] if row["group"] == group]
         for kind, colour in colours.items():
             of_kind = [row for row in calls if (row["kernel"] == "baseline") == (kind == "baseline")]
             panel.scatter(

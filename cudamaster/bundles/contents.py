@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from cudamaster.bundles import archive
 from cudamaster.core.errors import UsageError, one_line, unwritable
+from cudamaster.core.modelled import of_cases
 from cudamaster.core.records import RecordError, from_json, to_json
 from cudamaster.core.speed import Comparison, margin_of, modelled, overall
 from cudamaster.core.values import Candidate, CaseVerdict, Hardware, Precision, Verdict
@@ -153,6 +154,9 @@ def _of_model(verdict: Verdict) -> Comparison | None:
     if not weight or verdict.speed is None:
         return None
     score = math.fsum(case.weight * _ratio(case) for case in cases) / weight
+    model, speed = verdict.modelled, verdict.speed
+    if model is not None and model.errors is not None and speed.interval.low < speed.interval.high:
+        return of_cases([(case.weight, case.modelled) for case in cases if case.modelled is not None], model)
     known = verdict.speed.interval.high / verdict.speed.speedup  # the model's error, a factor
     return modelled(score, known if math.isfinite(known) and known >= 1 else None)
 

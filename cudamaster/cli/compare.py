@@ -56,8 +56,8 @@ def compare(
       12  unsure: too much noise, too few calls, or a case without a time on one or both sides
       1   one of them is not correct
 
-    On the CPU device, a model of a GPU gives the times. A difference within the model's known error is unsure; only a
-    kernel compared with its own text is the same.
+    On the CPU device, a model of a GPU gives the times. SECOND is faster or slower where a chance of 90 % or more
+    says so, else it is unsure. Only a kernel compared with its own text is the same.
     """
     from cudamaster.library import verdicts
     from cudamaster.library.subjects import choose_device, load_task

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cudamaster.cli.output import ourselves, print_to_copy, score_column, styled, table, why_incomplete
+from cudamaster.cli.output import ourselves, print_to_copy, reach_of, score_column, styled, table, why_incomplete
 from cudamaster.core.values import Role
 from cudamaster.models.playbook import NAME as PLAYBOOK
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.core.values import Hardware
+    from cudamaster.core.values import Candidate, Hardware, Outcome
     from cudamaster.runs.record import Settings
     from cudamaster.strategies.result import Result
 
@@ -77,21 +78,35 @@ def conclude(out: Console, result: Result, path: Path, settings: Settings) -> No
         )
     if result.stopped:
         out.print(f"Stopped:        {result.note}")
-    print_to_copy(out, f"Next: {_next(result, path, settings)}")
+    if result.stopped or not _offer(out, result, path):
+        print_to_copy(out, f"Next: {_next(result, path, settings)}")
 
 
 def _show_rounds(out: Console, result: Result) -> None:
     """The table of rounds; the baseline's line comes first."""
-    rows: list[list[str | Text]] = [["0", "baseline", styled("correct"), "1.00", "1.00"]]
+    known = any(finished.outcome.against is not None for finished in result.rounds)
+    one: list[str | Text] = ["0", "baseline", styled("correct"), "1.00", "1.00"]
+    rows = [[*one, *([""] if known else [])]]
     for finished in result.rounds:
         outcome = finished.outcome
         score = "-" if outcome.score is None else f"{outcome.score:.2f}"
-        rows.append(
-            [str(outcome.round), outcome.plan.idea, styled(outcome.status), score, f"{finished.best_score:.2f}"]
-        )
+        if outcome.interval is not None:
+            score += f" [{outcome.interval.low:.2f}–{outcome.interval.high:.2f}]"
+        row: list[str | Text] = [str(outcome.round), outcome.plan.idea, styled(outcome.status), score]
+        rows.append([*row, f"{finished.best_score:.2f}", *([_taken(outcome)] if known else [])])
     p = score_column(result.verdict.mark)
+    columns = ["round", "idea", "status", p, "best so far", *(["taken"] if known else [])]
     out.print()
-    out.print(table(["round", "idea", "status", p, "best so far"], rows, right=["round", p, "best so far"]))
+    out.print(table(columns, rows, right=["round", p, "best so far"]))
+
+
+def _taken(outcome: Outcome) -> str | Text:
+    """Whether a round's kernel became the best so far, in a word."""
+    from rich.text import Text
+
+    if outcome.unsure:
+        return Text("UNSURE", style="yellow")
+    return "yes" if outcome.accepted else "no"
 
 
 def _say_cost(out: Console, result: Result) -> None:
@@ -122,21 +137,50 @@ def _say_emulated(out: Console, result: Result, path: Path) -> None:
     print_to_copy(out, f"To see what is missing for that: {ourselves('doctor')}")
 
 
-def _next(result: Result, path: Path, settings: Settings) -> str:
-    """The command to try next: the one that continues a stopped search, or else evaluates its best kernel again."""
+def _offer(out: Console, result: Result, path: Path) -> bool:
+    """Which kernels should be put to a GPU, with the commands that do it; False where no time is modelled.
+
+    These are the best and those that the model cannot tell from it.
+    """
+    offered = [(each.candidate, each.round, each.speed) for each in result.contenders]
+    if result.improved and result.verdict.modelled is not None and result.verdict.speed is not None:
+        of_best = next(done for done in result.rounds if done.best == result.best.id)
+        offered.insert(0, (result.best, of_best.outcome.round, result.verdict.speed))
+    if not offered:
+        return False
+    what = "UNSURE: the model cannot tell these kernels from the baseline."
+    if result.improved:
+        several = f"UNSURE: the model cannot tell these {len(offered)} kernels apart."
+        compared = any(done.outcome.against is not None for done in result.rounds)
+        what = several if result.contenders else "The model has this kernel ahead of all others." if compared else ""
+    out.print(f"\nNext: put to a GPU what only a GPU can decide. {what}".rstrip(), style="bold")
+    print_to_copy(out, f"On a machine with an NVIDIA GPU and nvcc, with a copy of {path}:")
+    for candidate, number, speed in offered:
+        best = ", the best so far" if candidate.id == result.best.id else ""
+        out.print(f"\n  round {number}{best}: P = {speed.speedup:.2f} (modelled){reach_of(speed, mark='modelled')}")
+        words = _evaluate(result, candidate, path / "candidates" / f"{candidate.id}.cu", path)
+        print_to_copy(out, shlex.join(["cudamaster", *words]))
+    return True
+
+
+def _evaluate(result: Result, candidate: Candidate, file: Path, path: Path) -> list[str]:
+    """The words of the command that judges a kernel of the run again, on whatever device is there."""
     from cudamaster.runs.record import read_manifest
     from cudamaster.tasks import finding
 
+    task = finding.short(candidate.task, read_manifest(path).card)
+    again = ["evaluate", task, str(file), "--precision", candidate.precision.value]
+    if candidate.command != result.baseline.command:
+        again += ["--command", candidate.command]
+    return again
+
+
+def _next(result: Result, path: Path, settings: Settings) -> str:
+    """The command to try next: the one that continues a stopped search, or else evaluates its best kernel again."""
     if result.stopped:
         return ourselves("optimize", "--resume", str(path))
-    best = result.best
-    task = finding.short(best.task, read_manifest(path).card)
-    again = ["evaluate", task, str(path / "best.cu"), "--precision", best.precision.value]
-    if settings.device != "auto":
-        again += ["--device", settings.device]
-    if best.command != result.baseline.command:
-        again += ["--command", best.command]
-    return ourselves(*again)
+    on = [] if settings.device == "auto" else ["--device", settings.device]
+    return ourselves(*_evaluate(result, result.best, path / "best.cu", path), *on)
 
 
 def say_finished(result: Result, path: Path, settings: Settings) -> None:

@@ -194,12 +194,21 @@ def speed(score: float | None, *, mark: str) -> str:
     return "-" if score is None else f"{score:.2f}{f' ({mark})' if mark else ''}"
 
 
+def reach_of(comparison: Comparison | None, *, mark: str) -> str:
+    """The interval of a modelled speedup behind it, e.g. " [0.98 to 1.68]"; empty for others, and if it has none."""
+    if comparison is None or mark != "modelled" or comparison.interval.low == comparison.interval.high:
+        return ""
+    return f" [{_interval(comparison)}]"
+
+
 def say_speed(comparison: Comparison, *, mark: str) -> str:
     """A speedup with its meaning, e.g. "1.21, faster (typical turn 1.19 to 1.22)"."""
     of = "by the model's known error" if mark == "modelled" else "typical turn"
     reach = f"{of} {_interval(comparison)}"
     if mark == "modelled" and comparison.interval.high == float("inf"):
         reach = "the model's error is not known"
+    elif mark == "modelled" and comparison.chance is not None:
+        reach = f"90 % interval {_interval(comparison)}; faster with a chance of {comparison.chance:.0%}"
     return f"{speed(comparison.speedup, mark=mark)}, {comparison.change.value} ({reach})"
 
 
@@ -257,8 +266,10 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Table:
             rows.append([label, why, *["-"] * (len(columns) - 2), error if case.status else "-"])
             continue
         row: list[str | Text] = [label, _pair(*times)]
-        # The model's error is the same for all cases; the line on P gives it.
-        reach = "" if modelled else f" ({_interval(comparison)})"
+        # On a line of its own: modelled times have more columns.
+        low, high = comparison.interval.low, comparison.interval.high
+        reach = f"\n{low:.2f}–{high:.2f}" if comparison.chance is not None else f" ({_interval(comparison)})"
+        reach = "" if modelled and comparison.chance is None else reach
         refused = case.status if case.status not in (None, "correct") else None
         row += [f"{comparison.speedup:.2f}{reach}", styled(refused or comparison.change)]
         if case.modelled is not None:
@@ -268,8 +279,10 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Table:
         if floors:
             row.append("-" if case.over_floor is None else f"{case.over_floor:.1f} x")
         rows.append([*row, f"not run: {case.skipped}" if case.skipped else error])
-    columns.append("error/allowed")
-    return table(columns, rows, right=[column for column in columns[1:] if column not in ("change", "bound by")])
+    columns.append("error/\nallowed" if modelled else "error/allowed")
+    made = table(columns, rows, right=[column for column in columns[1:] if column not in ("change", "bound by")])
+    made.columns[-1].max_width = 9 if modelled else None  # "not run: ..." takes no room from the sizes
+    return made
 
 
 def _both(baseline: Sequence[float], candidate: Sequence[float]) -> str:

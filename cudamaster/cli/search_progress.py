@@ -6,7 +6,7 @@ import textwrap
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from cudamaster.cli.output import Waiting, print_to_copy, progress_of_cases, speed, styled
+from cudamaster.cli.output import Waiting, print_to_copy, progress_of_cases, reach_of, speed, styled
 from cudamaster.strategies.protocol import Observer
 from cudamaster.view.invisible import visible
 
@@ -92,7 +92,8 @@ class SearchProgress(Observer):
     def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
         """Show the verdict."""
         self._cases.close()
-        score = f", P = {speed(verdict.score, mark=verdict.mark)}" if verdict.score is not None else ""
+        reach = reach_of(verdict.speed, mark=verdict.mark)
+        score = f", P = {speed(verdict.score, mark=verdict.mark)}{reach}" if verdict.score is not None else ""
         seconds = verdict.seconds
         spent = f"{seconds.total:.1f} s"
         self._out.print("  ", styled(verdict.status), f"{score}: {verdict.detail} ({spent})", sep="")
@@ -105,7 +106,8 @@ class SearchProgress(Observer):
 
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
         """Announce a new best."""
-        self._out.print(f"  new best: P = {speed(score, mark=verdict.mark)}", style="green")
+        reach = reach_of(verdict.speed, mark=verdict.mark)
+        self._out.print(f"  new best: P = {speed(score, mark=verdict.mark)}{reach}", style="green")
         if findings.bottleneck is not None:
             self._aside(findings_line(findings))
         self._findings(findings)
@@ -127,8 +129,11 @@ class SearchProgress(Observer):
 
     def round_ended(self, finished: Round) -> None:
         """Say why a round has no result."""
-        if not finished.outcome.accepted:
-            self._out.print(f"  not kept: {finished.why}")
+        outcome = finished.outcome
+        if not outcome.accepted:
+            self._out.print(f"  not kept: {finished.why}", style="yellow" if outcome.unsure else "")
+        elif outcome.against is not None and outcome.against.chance is not None:
+            self._out.print(f"  faster than the best before with a chance of {outcome.against.chance:.0%}")
 
     def stopped(self, note: str) -> None:
         """Say why the search ends early."""

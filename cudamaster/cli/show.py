@@ -17,6 +17,7 @@ from cudamaster.cli.output import (
     ourselves,
     print_json,
     print_to_copy,
+    reach_of,
     say_speed,
     score_column,
     speed,
@@ -203,7 +204,9 @@ class _Printer:
             rows.append(["0", "baseline", styled(baseline.status), one, one])
         for done in run.rounds:
             status = styled(done.status) if done.status is not None else "-"
-            score = "-" if done.score is None else f"{done.score:.2f}"
+            last = done.attempts[-1].verdict if done.attempts else None
+            reach = reach_of(last.speed if last is not None else None, mark=run.mark)
+            score = "-" if done.score is None else f"{done.score:.2f}{reach}"
             rows.append([str(done.number), visible(done.title), status, score, f"{done.best_score:.2f}"])
         p = score_column(run.mark)
         if rows:
@@ -237,7 +240,9 @@ class _Printer:
         if done.profile is not None:
             self._profile(done.profile, 2)
         if done.accepted:
-            self._prose(f"Accepted: the new best, P = {speed(done.score, mark=run.mark)}.", 2, "green")
+            accepted = done.attempts[-1].verdict if done.attempts else None
+            reach = reach_of(accepted.speed if accepted is not None else None, mark=run.mark)
+            self._prose(f"Accepted: the new best, P = {speed(done.score, mark=run.mark)}{reach}.", 2, "green")
         elif done.why is not None:
             last = done.attempts[-1].verdict if done.attempts else None
             why = f"it ends with {last.status}" if last is not None and done.why == last.detail else done.why

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cudamaster.runs.budget import Budget, Limits
     from cudamaster.suites.folder import Entry, Suite, UnitUse
-    from cudamaster.suites.progress import Board
+    from cudamaster.suites.progress import Board, Running
 
 _STYLES = {"done": "green", "failed": "red", "stopped": "yellow", "waiting": "yellow", "running": "cyan"}
 
@@ -74,7 +74,7 @@ class _AsTheyEnd:
             entry = ended[name]
             why = f": {entry.error or entry.note}" if entry.error or entry.note else ""
             rounds = f"{entry.rounds} round{'s' * (entry.rounds != 1)}"
-            self._out.print(_state(entry), f" {name}, P = {speed(entry.score, mark=entry.mark)}, "
+            self._out.print(_state(entry), f" {name}, P = {speed(entry.score, mark=entry.mark)}{_reach(entry)}, "
                             f"{rounds}, {_minutes(entry.seconds)}{why} [{_counted(board)}]",
                             sep="")  # fmt: skip
         self._shown_before |= ended.keys()
@@ -90,7 +90,7 @@ def _standing(board: Board) -> Any:
     best = max(scores, default=None)
     rows: list[list[str | Text]] = [
         [view.entry.name, f"{view.round}/{view.rounds}" if view.rounds else "-", view.doing,
-         speed(view.score, mark=view.mark), view.entry.unit or ""]
+         speed(view.score, mark=view.mark) + _reach(view), view.entry.unit or ""]
         for view in board.running
     ]  # fmt: skip
     spent = board.spent
@@ -102,6 +102,11 @@ def _standing(board: Board) -> Any:
         *_used(board.use, board.session_s),
     ]
     return Group(table(["task", "round", "doing", "best P", "on"], rows, right=["round", "best P"]), *lines)
+
+
+def _reach(of: Entry | Running) -> str:
+    """The interval of a modelled P."""
+    return "" if of.interval is None else f" [{of.interval.low:.2f} to {of.interval.high:.2f}]"
 
 
 def _score(entry: Entry) -> float:
@@ -169,7 +174,7 @@ def print_suite(
     p = score_column(" or ".join(marks))
     rows: list[list[str | Text]] = []
     for entry in suite.entries:
-        score = "-" if entry.score is None else f"{entry.score:.2f}"
+        score = "-" if entry.score is None else f"{entry.score:.2f}{_reach(entry)}"
         rows.append([entry.task, entry.precision.value, _state(entry), score, str(entry.rounds),
                      f"{entry.seconds / 60:.1f}"])  # fmt: skip
     out.print(table(["task", "precision", "status", p, "rounds", "minutes"], rows, right=[p, "rounds", "minutes"]))

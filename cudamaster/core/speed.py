@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 
@@ -72,7 +72,8 @@ class Comparison:
     `speedup` is that of the typical turn, with its interval; `mean_ratio` is of mean times, as the paper has it. A
     candidate whose means are certainly worse than its typical turn, because it is slow now and then, gets the means.
 
-    Modelled times have no turns: both speedups are the model's, and both intervals its known error (`modelled`).
+    Modelled times have no turns: both speedups are the model's, and both intervals hold what a GPU would measure in
+    nine of ten. `chance` is that of a GPU finding it faster (core/likelihood.py); older records have none.
     """
 
     speedup: float
@@ -80,6 +81,12 @@ class Comparison:
     mean_ratio: float
     mean_interval: Interval
     change: Change
+    chance: float | None = field(default=None, metadata={"later": True})
+
+    @property
+    def reach(self) -> str:
+        """The interval of a modelled speedup, to stand behind it: " [0.98 to 1.70]". Empty for others."""
+        return "" if self.chance is None else f" [{self.interval.low:.2f} to {self.interval.high:.2f}]"
 
 
 @dataclass(frozen=True)
@@ -122,8 +129,8 @@ def compare(baseline_us: Sequence[float], candidate_us: Sequence[float]) -> Comp
 def modelled(speedup: float, error: float | None) -> Comparison:
     """A speedup by a model that is within the factor `error` in nine of ten; None where that is not known.
 
-    A model has no noise that averages out. A difference within its error is UNSURE; only a kernel compared with itself,
-    which has no error, is SAME.
+    That is all that is known of records from before core/likelihood.py, and of times of eager PyTorch. A difference
+    within the error is UNSURE; only a kernel compared with itself, which has no error, is SAME.
     """
     reach = math.inf if error is None else error
     interval = Interval(speedup / reach, speedup * reach)

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
-from cudamaster.core.speed import Comparison
+from cudamaster.core.likelihood import Errors, Makeup
+from cudamaster.core.speed import Change, Comparison, Interval
 
 # Marks a field that older records lack: core/records.py leaves it out if it has its default.
 LATER: Mapping[str, bool] = {"later": True}
@@ -156,6 +157,7 @@ class GpuModel:
 
     Nine of ten modelled speedups of one kernel over another of the same task are within the factor `ratio_error` of
     the measured speedups; None if that was never measured. `order_share` is the share of pairs in the right order.
+    `errors` gives the interval of a single speedup; older records have none.
     """
 
     version: str
@@ -163,10 +165,16 @@ class GpuModel:
     ratio_error: float | None = None
     order_share: float | None = None
     seed: int | None = None
+    errors: Errors | None = field(default=None, metadata=LATER)
 
     @property
     def described(self) -> str:
         """Version, GPU and known error, as in every table of modelled times."""
+        if self.errors is not None and self.errors.assumed_of:
+            return (
+                f"gpu-model {self.version} of an {self.gpu}; its error is not known: no time was measured "
+                f"there, and intervals are those of an {self.errors.assumed_of} modelled by its data sheet"
+            )
         if self.ratio_error is None:
             return f"gpu-model {self.version} of an {self.gpu}; its error is not known"
         return f"gpu-model {self.version} of an {self.gpu}; 9 of 10 speedups within a factor of {self.ratio_error:.2f}"
@@ -177,7 +185,8 @@ class Modelled:
     """Modelled times of one call in one case, in microseconds. `bound` says what limits the candidate.
 
     They are no measurements and never appear in a `Timing`. Whole calls include launches and waiting, as in P. Device
-    times are those of the kernels and the gaps between them.
+    times are those of the kernels and the gaps between them. Makeups say what the whole calls are made of, by which
+    the interval of their ratio is known; older records and calls of eager PyTorch have none.
     """
 
     baseline_us: float
@@ -185,6 +194,8 @@ class Modelled:
     baseline_device_us: float
     candidate_device_us: float
     bound: str
+    baseline_makeup: Makeup | None = field(default=None, metadata=LATER)
+    candidate_makeup: Makeup | None = field(default=None, metadata=LATER)
 
 
 # Begin the reason why a case has no modelled time, if the candidate alone is not to blame.
@@ -429,7 +440,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a plan: the scheme as the next Planner call sees it (algorithm 1, lines 20 to 25)."""
+    """The result of a plan: the scheme as the next Planner call sees it (algorithm 1, lines 20 to 25).
+
+    With modelled times, `interval` is that of the score, and `against` the speedup over the best so far: UNSURE there
+    means that only a GPU can tell which of the two is faster. None for a kernel without P, and in older records.
+    """
 
     round: int
     plan: Plan
@@ -437,6 +452,13 @@ class Outcome:
     score: float | None
     accepted: bool
     detail: str = ""
+    against: Comparison | None = field(default=None, metadata=LATER)
+    interval: Interval | None = field(default=None, metadata=LATER)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the model cannot tell the kernel and the best so far apart."""
+        return self.against is not None and self.against.change is Change.UNSURE
 
 
 @dataclass(frozen=True)

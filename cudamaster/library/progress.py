@@ -95,6 +95,7 @@ class Lines(Observer):
         self.close()
         score = "" if verdict.score is None else f", P = {verdict.score:.2f}"
         marked = f" ({verdict.mark})" if score and verdict.mark else ""
+        marked += verdict.speed.reach if score and verdict.speed is not None else ""
         self._progress(f"{verdict.status}{score}{marked}: {verdict.detail}")
 
     def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
@@ -103,7 +104,8 @@ class Lines(Observer):
 
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
         """Which kernel is the new best."""
-        self._progress(f"new best: {candidate.id}, P = {score:.2f}")
+        reach = "" if verdict.speed is None else verdict.speed.reach
+        self._progress(f"new best: {candidate.id}, P = {score:.2f}{reach}")
 
     def round_ended(self, finished: Round) -> None:
         """Why a round has no result."""

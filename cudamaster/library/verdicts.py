@@ -134,7 +134,7 @@ def compare(
     """Check two kernels of a task, then time `second` against `first`, in turn and on the same inputs.
 
     Arguments and errors are those of `evaluate`; `command` is that of both, and `calls` is at least 2. On the CPU
-    device a model of a GPU gives the times, and a difference within its known error is unsure.
+    device a model of a GPU gives the times, and a difference is unsure unless its chance is 90 % or more.
     """
     client.must_be_outside("A comparison")
     must_be_within("calls", calls, 2, MOST_CALLS)

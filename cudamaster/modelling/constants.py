@@ -5,6 +5,7 @@ Constants are fitted on one half of the tasks, the error is that on the other ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import UsageError
+from cudamaster.core.likelihood import Errors
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -27,21 +29,36 @@ class _Strict(BaseModel):
 class Constants(_Strict):
     """What the model multiplies counts by; cycles are those of an SM."""
 
-    # Instructions of the GPU for one that the host's build executes.
+    # Instructions of the GPU for one of integers or control that the host's build executes; nvcc needs two for an
+    # address, say. Arithmetic and requests to memory are counted rightly.
     instruction_scale: _Positive
     # What a warp executes beside that: parameters, its index, addresses, its end. Nsight Compute counts so many more
     # of simple kernels than the host's code has.
     instructions_beside: Annotated[float, Field(ge=0)]
-    # Cycles from one instruction of a warp to its next, nobody else issuing.
+    # Cycles from one instruction of a warp to its next, nobody else issuing; of arithmetic in fp32, which is often
+    # independent; and of tensor instructions of 16x16x16, which wait for their factors and sums.
     cycles_per_instruction: _Positive
+    cycles_per_multiply_add: _Positive = 1.0
+    matrix_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Loads of a warp that are on their way together.
     loads_in_flight: _Positive
-    # What a barrier holds a warp up.
+    # What a barrier holds a warp up, in the mean of a cooperative launch's, of which some are for the whole grid, too.
     barrier_cycles: _Positive
+    grid_barrier_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From a block's start to its first instruction, and from its last to the next block's start.
     block_cycles: _Positive
-    # L1 per line of 128 bytes that a request touches. Strided kernels show it to be 1.
+    # What a cooperative launch, and one of clusters, needs beside that until its blocks start.
+    cooperative_cycles: Annotated[float, Field(ge=0)] = 0.0
+    cluster_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # From the start of one block on an SM to that of the next, while there is room.
+    start_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # L1 per line of 128 bytes that a request touches, and per wavefront of its data, whichever is more.
     line_cycles: _Positive
+    wavefront_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # Sectors that L2 takes as long for as for one that is written again, because requests write it in pieces.
+    piece_sectors: Annotated[float, Field(ge=1)] = 1.0
+    # What an arrival or a wait at an mbarrier with the scope of the cluster holds a warp up: a fence of all memory.
+    fence_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Instructions of a function that is a subroutine on a GPU too.
     slow_instructions: _Positive
     # The exponent of the mean that joins the parts: 1 adds them up, infinity takes the largest.
@@ -66,12 +83,53 @@ class KnownError(_Strict):
     pairs_ordered: _Share | None = None
 
 
+class Intervals(_Strict):
+    """How far modelled ratios of two kernels of one task at one case are off (core/likelihood.py), fitted on `pairs`
+    of `tasks`, the half that the constants are fitted on. Logarithms, but for shares and factors.
+
+    `reaches` by their shares are multiples of the reach of nine of ten. `unlike` is how much further ratios are off
+    for kernels with a means that no fitted kernel has: the worst of the means, each left out of a fit. `by_data_sheet`
+    is the same for a GPU that is modelled by its data sheet: the H200, had nobody measured anything on it.
+    """
+
+    gpu: str
+    date: str
+    source: str
+    tasks: Annotated[int, Field(gt=0)]
+    pairs: Annotated[int, Field(gt=0)]
+    floor: _Positive
+    of_difference: Annotated[float, Field(ge=0)]
+    of_means: Annotated[float, Field(ge=0)]
+    reaches: dict[_Share, _Positive]
+    known_means: tuple[str, ...]
+    half: Annotated[float, Field(gt=0)] = math.inf
+    unlike: Annotated[float, Field(ge=1)]
+    by_data_sheet: Annotated[float, Field(ge=1)]
+
+    def errors(self, *, assumed: bool = False) -> Errors:
+        """For verdicts; `assumed` where the modelled GPU is not the one that was measured."""
+        wider = self.by_data_sheet if assumed else 1.0
+        in_order = sorted(self.reaches.items())
+        return Errors(
+            floor=self.floor * wider,
+            of_difference=self.of_difference * wider,
+            of_means=self.of_means * wider,
+            shares=tuple(share for share, _ in in_order),
+            reaches=tuple(reach for _, reach in in_order),
+            known_means=self.known_means,
+            unlike=self.unlike,
+            assumed_of=self.gpu if assumed else "",
+            half=self.half,
+        )
+
+
 class Fitted(_Strict):
-    """The file: the model's version, its constants, and its error once it has been validated."""
+    """The file: the model's version, its constants, and its error and intervals once it has been validated."""
 
     version: Annotated[int, Field(gt=0)]
     constants: Constants
     known_error: KnownError | None = None
+    intervals: Intervals | None = None
 
 
 def load(path: Path) -> Fitted:
@@ -113,4 +171,11 @@ def to_yaml(fitted: Fitted, notes: Mapping[str, str]) -> str:
         lines.append(f"  {name}: {value:.4g}{note}")
     if fitted.known_error is not None:
         lines.append(yaml.safe_dump({"known_error": fitted.known_error.model_dump()}, sort_keys=False).rstrip())
+    if fitted.intervals is not None:
+        lines.append(
+            "# Intervals of modelled speedups (core/likelihood.py), as `python benchmarks/gpu_model.py intervals`"
+        )
+        lines.append("# writes them.")
+        found = fitted.intervals.model_dump(mode="json")
+        lines.append(yaml.safe_dump({"intervals": found}, sort_keys=False, width=118).rstrip())
     return "\n".join(lines) + "\n"

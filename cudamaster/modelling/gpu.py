@@ -19,7 +19,7 @@ from cudamaster.core.errors import UsageError
 from cudamaster.profiling.launches import SmLimits
 
 DEFAULT = "h200"
-Source = Literal["measured", "data sheet", "architecture", "fitted", "assumed"]
+Source = Literal["measured", "data sheet", "architecture", "publication", "fitted", "assumed"]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """Time of one launch on the device from its counts: what each part of the GPU needs for it, and these joined.
 
     issue, arithmetic, special, conversion, matrix   warp instructions of the busiest SM over the unit's rate
-    L1                                               lines of all requests and shared wavefronts of the busiest SM
-    L2, DRAM                                         bytes over bandwidth
+    L1                                               lines or wavefronts of requests, and shared memory's, of that SM
+    L2, DRAM                                         bytes over bandwidth; sectors that are written in pieces cost more
     atomics                                          sectors over L2's rate, and the hottest address by itself
+    starts                                           blocks that an SM starts, one after another
     latency                                          rounds of blocks, each as long as one warp's way through it
 
-Parts overlap, but not wholly: their p-mean is the time, to which an empty kernel's own is added (docs/gpu_model.md).
+A launch first fills the GPU: nothing overlaps with a block's start and the first wait for memory. Behind that, parts
+overlap, but not wholly: their p-mean is the time, to which an empty kernel's own is added (docs/gpu_model.md).
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ WARP = 32
 _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
+# So many times as many waits as the mean has a warp that spins.
+_SPINNING = 20
 
 
 class Part(StrEnum):
@@ -43,6 +47,7 @@ class Part(StrEnum):
     L2 = "L2"
     DRAM = "DRAM"
     ATOMICS = "atomics"
+    STARTS = "starts of blocks"
     LATENCY = "latency"
 
 
@@ -84,34 +89,57 @@ class _Shape:
     schedulers: float
 
 
+@dataclass(frozen=True)
+class Work:
+    """What of a launch depends on no constant: how it lies on the GPU, and what it moves."""
+
+    shape: _Shape
+    moved: Moved
+    assumed: tuple[str, ...]
+
+
+def work(launch: Launch, gpu: Gpu, l2: L2) -> Work:
+    """How a launch lies on the GPU, and what it moves; `l2` is left as it leaves it."""
+    shape, assumed = _shape(launch, gpu)
+    return Work(shape, moved(launch.traffic, shape.blocks, shape.in_flight, l2), assumed)
+
+
 def launch_time(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> LaunchTime:
     """Price a launch; `l2` is left as it leaves it."""
-    shape, assumed = _shape(launch, gpu)
-    bytes_moved = moved(launch.traffic, shape.blocks, shape.in_flight, l2)
+    return priced(launch, work(launch, gpu, l2), gpu, constants)
+
+
+def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTime:
+    """The time of a launch whose work is known."""
+    shape, bytes_moved = of.shape, of.moved
+    filling = _filling(launch, gpu, constants, bytes_moved)
     cycles = {
         **_units(launch, gpu, constants, shape),
         Part.L1: _l1(launch, constants) * shape.busiest,
         Part.ATOMICS: _atomics(launch, gpu),
+        Part.STARTS: constants.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
     }
-    parts = {part: gpu.microseconds(each) for part, each in cycles.items()} | _levels(bytes_moved, gpu)
+    parts = {part: gpu.microseconds(each) for part, each in cycles.items()} | _levels(bytes_moved, gpu, constants)
+    head = gpu.microseconds(filling)
     return LaunchTime(
         kernel=launch.kernel,
         count=launch.count,
-        device_us=_joined(tuple(parts.values()), constants.overlap),
-        parts_us=parts,
+        device_us=head + _joined(tuple(parts.values()), constants.overlap),
+        # What fills the GPU is latency, too.
+        parts_us={**parts, Part.LATENCY: parts[Part.LATENCY] + head},
         occupancy=shape.occupancy,
         blocks=shape.blocks,
         warps_of_block=shape.warps_of_block,
         instructions=_instructions(launch, constants),
         moved=bytes_moved,
-        assumed=assumed,
+        assumed=of.assumed,
     )
 
 
 def refused(launch: Launch, gpu: Gpu) -> str | None:
-    """Why the GPU would not launch this at all, or why nobody knows how long it would take, a clause; else None."""
-    if (lacking := _lacking(launch, gpu) or _unpriced(launch)) is not None:
+    """Why the GPU would not launch this at all, a clause; else None."""
+    if (lacking := _lacking(launch, gpu)) is not None:
         return lacking
     if (most := _shape(launch, gpu)[0].occupancy.blocks * gpu.limits.sms) > 0:
         together = math.prod(launch.cluster)
@@ -131,21 +159,6 @@ def _lacking(launch: Launch, gpu: Gpu) -> str | None:
     if launch.products.as_f16 and gpu.figures.warpgroup_operations is None:
         return f"{kernel} multiplies by wgmma, and the figures of an {gpu.name} have no warpgroup_operations"
     return None
-
-
-def _unpriced(launch: Launch) -> str | None:
-    """What the counts of a launch contain and the model gives no time, as a clause; None if there is nothing.
-
-    These are fences of the cluster. In a matrix product that passes tiles through a ring of buffers, they took a
-    microsecond or more a step on an H200: at its smaller sizes more than everything else together.
-    """
-    most = launch.cluster_fences.largest
-    if not most:
-        return None
-    return (
-        f"{plain_name(launch.kernel)} arrives and waits at mbarriers with the scope of the cluster, {most:.0f} times a"
-        " warp, and the fence of all memory that each of these is has no price"
-    )
 
 
 def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
@@ -188,11 +201,12 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
 
 
 def _instructions(launch: Launch, constants: Constants) -> float:
-    """Warp instructions of the GPU in the launch."""
+    """Warp instructions of the GPU in the launch: arithmetic and requests as counted, what leads to them scaled."""
     mix = launch.instructions
-    simple = mix.fma + mix.fp32 + mix.fp64 + mix.integer + mix.conversion + mix.control + mix.other
+    leading = constants.instruction_scale * (mix.integer + mix.control + mix.other)
+    arithmetic = mix.fma + mix.fp32 + mix.fp64 + mix.conversion
     kept = mix.special + mix.matrix + mix.shuffle + constants.slow_instructions * mix.slow
-    return constants.instruction_scale * (simple + _memory_instructions(launch)) + kept + _beside(launch, constants)
+    return leading + arithmetic + _memory_instructions(launch) + kept + _beside(launch, constants)
 
 
 def _beside(launch: Launch, constants: Constants) -> float:
@@ -209,18 +223,19 @@ def _memory_instructions(launch: Launch) -> float:
 def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dict[Part, float]:
     """Cycles of the busiest SM for the instructions of each kind."""
     figures, mix = gpu.figures, launch.instructions
-    scale = constants.instruction_scale
     # An SM with fewer warps than schedulers leaves some of each unit idle.
     usable = shape.schedulers / figures.schedulers
 
     def cycles(warp_instructions: float, lanes: float) -> float:
         return warp_instructions * WARP / (lanes * usable) * shape.busiest
 
-    slow = constants.slow_instructions * mix.slow
-    arithmetic = (
-        cycles((mix.fma + mix.fp32) * scale + slow, figures.fp32_lanes)
-        + cycles(mix.fp64 * scale, figures.fp64_lanes)
-        + cycles(mix.integer * scale + _beside(launch, constants), figures.integer_lanes)
+    # Pipes work beside each other, and that for fp32 takes integers too (as multiply-adds).
+    single = mix.fma + mix.fp32 + constants.slow_instructions * mix.slow
+    integer = mix.integer * constants.instruction_scale + _beside(launch, constants)
+    arithmetic = max(
+        cycles(single, figures.fp32_lanes),
+        cycles(mix.fp64, figures.fp64_lanes),
+        cycles(single + integer, figures.fp32_lanes + figures.integer_lanes),
     )
     operations = mix.matrix * _MATRIX_OPERATIONS
     products = launch.products.as_f16 / figures.warpgroup_operations if figures.warpgroup_operations else 0.0
@@ -228,63 +243,103 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
         Part.ISSUE: _instructions(launch, constants) / shape.schedulers * shape.busiest,
         Part.ARITHMETIC: arithmetic,
         Part.SPECIAL: cycles(mix.special, figures.special_lanes),
-        Part.CONVERSION: cycles(mix.conversion * scale, figures.conversion_lanes),
+        Part.CONVERSION: cycles(mix.conversion, figures.conversion_lanes),
         Part.MATRIX: (operations / (figures.matrix_operations * usable) + products / usable) * shape.busiest,
     }
 
 
 def _l1(launch: Launch, constants: Constants) -> float:
     """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
-    cycles = launch.instructions.shuffle
-    for each in launch.traffic:
-        cycles += constants.line_cycles * each.lines
-    return cycles + launch.shared.wavefronts
+    lines = sum(each.lines for each in launch.traffic)
+    wavefronts = sum(each.wavefronts for each in launch.traffic)
+    of_global = max(constants.line_cycles * lines, constants.wavefront_cycles * wavefronts)
+    return launch.instructions.shuffle + of_global + launch.shared.wavefronts
 
 
-def _levels(bytes_moved: Moved, gpu: Gpu) -> dict[Part, float]:
+def _levels(bytes_moved: Moved, gpu: Gpu, constants: Constants) -> dict[Part, float]:
     """Microseconds that L2 and DRAM take."""
     figures = gpu.figures
-    through = bytes_moved.l2_read + bytes_moved.l2_written
+    pieces = max(0.0, bytes_moved.l2_written - bytes_moved.written_once)
+    through = bytes_moved.l2_read + bytes_moved.l2_written + (constants.piece_sectors - 1) * pieces
     dram = bytes_moved.dram_read / figures.read_bytes_per_s + bytes_moved.dram_written / figures.write_bytes_per_s
     if bytes_moved.dram_read > 0 and bytes_moved.dram_written > 0:
         dram = max(dram, (bytes_moved.dram_read + bytes_moved.dram_written) / figures.copy_bytes_per_s)
     return {Part.L2: through / figures.l2_bytes_per_s * 1e6, Part.DRAM: dram * 1e6}
 
 
+def sectors_of_atomics(launch: Launch) -> float:
+    """Sectors on which L2 does operations."""
+    return sum(each.atomic_sectors + each.bulk_reduced_sectors for each in launch.traffic)
+
+
 def _atomics(launch: Launch, gpu: Gpu) -> float:
     figures = gpu.figures
-    sectors = sum(each.atomic_sectors + each.bulk_reduced_sectors for each in launch.traffic)
     hottest = launch.contention.hottest / max(1.0, launch.contention.same_address)
-    return max(sectors / figures.atomic_sectors_per_clock, hottest / figures.same_address_per_clock)
+    return max(sectors_of_atomics(launch) / figures.atomic_sectors_per_clock, hottest / figures.same_address_per_clock)
+
+
+def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
+    """Cycles until the first blocks have something to work on."""
+    waits = launch.cold_waits_of_warp.largest > 0
+    cycles = constants.block_cycles + (_cold_latency(gpu, bytes_moved) if waits else 0.0)
+    # Blocks that are to be there together start when there is room for all of them.
+    cycles += constants.cooperative_cycles if launch.cooperative else 0.0
+    return cycles + (constants.cluster_cycles if math.prod(launch.cluster) > 1 else 0.0)
+
+
+def _cold_latency(gpu: Gpu, bytes_moved: Moved) -> float:
+    """Of a load that L1 does not have: L2's, or DRAM's in the share of what L2 does not have."""
+    near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
+    return near + bytes_moved.missed_share * (far - near)
 
 
 def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved) -> float:
-    """Cycles of the rounds of blocks: each is as long as the way of a warp, the last one as that of the longest."""
+    """Cycles of the rounds of blocks: each is as long as the way of a warp, the last one as that of the longest.
+
+    The start of the first block and its first wait are those that fill the GPU.
+    """
     mean = _way(launch, gpu, constants, shape, bytes_moved, largest=False)
     longest = _way(launch, gpu, constants, shape, bytes_moved, largest=True)
-    return (shape.rounds - 1) * mean + max(mean, longest)
+    first = constants.block_cycles
+    if launch.cold_waits_of_warp.largest > 0:
+        first += _cold_latency(gpu, bytes_moved)
+    return max(0.0, (shape.rounds - 1) * mean + max(mean, longest) - first)
 
 
 def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved, *, largest: bool) -> float:
     """Cycles of one warp from its block's start to its end, alone on the GPU: what it waits for, one after another."""
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
+    # A warp that spins waits for another one, whose way is counted.
+    largest = largest and not _spins(launch)
     longer = _ratio(launch.instructions_of_warp) if largest else 1.0
-    instructions = _instructions(launch, constants) / warps * longer
-    shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
-    barriers, waits, cold = (
-        of.largest if largest else of.mean for of in (launch.barriers, launch.waits_of_warp, launch.cold_waits_of_warp)
+    mix = launch.instructions
+    multiply_adds = mix.fma + mix.fp32
+    others = _instructions(launch, constants) - multiply_adds - mix.matrix
+    issuing = (
+        others * constants.cycles_per_instruction
+        + multiply_adds * constants.cycles_per_multiply_add
+        + mix.matrix * constants.matrix_cycles
     )
-    cold_latency = figures.l2_latency_cycles + bytes_moved.missed_share * (
-        figures.memory_latency_cycles - figures.l2_latency_cycles
+    shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
+    barriers, waits, cold, fences = (
+        of.largest if largest else of.mean
+        for of in (launch.barriers, launch.waits_of_warp, launch.cold_waits_of_warp, launch.cluster_fences)
     )
     return (
         constants.block_cycles
-        + instructions * constants.cycles_per_instruction
-        + cold * cold_latency
+        + issuing / warps * longer
+        + cold * _cold_latency(gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
-        + barriers * constants.barrier_cycles
+        + barriers * (constants.grid_barrier_cycles if launch.cooperative else constants.barrier_cycles)
+        + fences * constants.fence_cycles
     )
+
+
+def _spins(launch: Launch) -> bool:
+    """Whether the longest warp asks again and again for what it has had, until another one writes that."""
+    waits, cold = launch.waits_of_warp, launch.cold_waits_of_warp
+    return waits.largest > _SPINNING * max(1.0, waits.mean) and waits.largest > 1000 * max(1.0, cold.largest)
 
 
 def _ratio(of: Spread) -> float:

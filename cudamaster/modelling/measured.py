@@ -10,11 +10,13 @@ by the host's clock; the device's time may be missing. `empty_us` is an empty ca
 from __future__ import annotations
 
 import csv
+import gzip
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from cudamaster.core.errors import UsageError
 
@@ -41,14 +43,14 @@ class Time:
 
 
 def read(path: Path) -> list[Time]:
-    """Times in a CSV file, or those of baselines in a .json file that `cudamaster baselines --save` wrote.
+    """Times in a CSV file (.csv, .csv.gz), or of baselines in a .json file that `cudamaster baselines --save` wrote.
 
     Raises UsageError naming what is wrong.
     """
     try:
         if path.suffix == ".json":
             return list(_of_baselines(json.loads(path.read_text(encoding="utf-8"))))
-        with path.open(newline="", encoding="utf-8") as file:
+        with _opened(path) as file:
             reader = csv.DictReader(file)
             if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
                 raise ValueError(f"it has no column {missing[0]}")
@@ -64,16 +66,18 @@ def read(path: Path) -> list[Time]:
         ) from error
 
 
-def halves(categories: Mapping[str, str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Tasks to fit on, and tasks to report on, from each task's category.
+# The third of every five tasks is held out.
+_THIRD, _EVERY = 2, 5
 
-    Of every category the tasks in the order of their names: the first, third, fifth ... to fit, the others to report.
+
+def split(categories: Mapping[str, str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Tasks to fit on, and a fifth of them that are never fitted to, from each task's category.
+
+    In the order of categories and names, the third of every five is held out. Of the fifty, every category has one.
     """
-    of_category: dict[str, list[str]] = defaultdict(list)
-    for task in sorted(categories):
-        of_category[categories[task]].append(task)
-    fitted = frozenset(task for tasks in of_category.values() for task in tasks[::2])
-    return fitted, frozenset(categories) - fitted
+    ordered = sorted(categories, key=lambda task: (categories[task], task))
+    held_out = frozenset(ordered[_THIRD::_EVERY])
+    return frozenset(categories) - held_out, held_out
 
 
 def _time(row: Mapping[str, str]) -> Time:
@@ -84,6 +88,13 @@ def _time(row: Mapping[str, str]) -> Time:
         row["task"], row["precision"], row["kernel"], row["case"], whole, device, empty,
         row.get("code") or None,
     )  # fmt: skip
+
+
+def _opened(path: Path) -> TextIO:
+    """A CSV file, which may be packed."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", newline="", encoding="utf-8")
+    return path.open(newline="", encoding="utf-8")
 
 
 def _figure(cell: str) -> float | None:

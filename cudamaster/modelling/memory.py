@@ -24,6 +24,7 @@ class Moved:
     l2_written: float
     dram_read: float
     dram_written: float
+    written_once: float = 0.0  # what is left of those written if each sector counts once
 
     @property
     def missed_share(self) -> float:
@@ -79,6 +80,7 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2) -> Mo
         dram_read=read,
         # What L2 can hold need not have been written when the launch is over.
         dram_written=max(0.0, written - l2.capacity),
+        written_once=written,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from cudamaster.core.values import KernelProfile
 from cudamaster.devices.kernel_names import plain_name
+from cudamaster.modelling import launch_time
 from cudamaster.modelling.counts import Launch
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import LaunchTime, Part
@@ -95,7 +96,9 @@ def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
     handed_us = gpu.microseconds(_requests(launch)) / figures.sms / even
     busiest = max(handed_us, *(parts[part] for part in _SM))
     l1_us = gpu.microseconds(_wavefronts(launch)) / figures.sms / even
-    caches = {part: l1_us * even if part is Part.L1 else parts[part] for part in _CACHES}
+    # Atomics on one address wait for each other, and leave L2 free meanwhile.
+    atomics_us = gpu.microseconds(launch_time.sectors_of_atomics(launch) / figures.atomic_sectors_per_clock)
+    caches = {part: parts[part] for part in _CACHES} | {Part.L1: l1_us * even, Part.ATOMICS: atomics_us}
     cycles = gpu.cycles(elapsed_us)
     resident = min(time.occupancy.blocks, time.blocks / sms) * time.warps_of_block
     loaded = sum(each.load_sectors for each in launch.traffic)
@@ -112,7 +115,7 @@ def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
                                                                   / figures.clock_mhz),
         "sm__instruction_throughput.avg.pct_of_peak_sustained_active": share(busiest),
         "l1tex__throughput.avg.pct_of_peak_sustained_active": share(l1_us),
-        "lts__throughput.avg.pct_of_peak_sustained_elapsed": share(max(parts[Part.L2], parts[Part.ATOMICS])),
+        "lts__throughput.avg.pct_of_peak_sustained_elapsed": share(max(caches[Part.L2], caches[Part.ATOMICS])),
         "gpu__compute_memory_access_throughput.avg.pct_of_peak_sustained_elapsed": share(max(caches.values())),
         "gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed": share(
             max(caches[Part.L2], caches[Part.DRAM])

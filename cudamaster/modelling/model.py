@@ -6,7 +6,7 @@ idle: the two timelines are followed side by side. An honest estimate, no cycle 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cudamaster.core.values import GpuModel, Profile
@@ -14,7 +14,7 @@ from cudamaster.modelling import launch_time, metrics
 from cudamaster.modelling.constants import Constants, shipped
 from cudamaster.modelling.counts import CallCounts, Launch, Other
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.launch_time import LaunchTime, Part
+from cudamaster.modelling.launch_time import LaunchTime, Part, Work
 from cudamaster.modelling.memory import L2
 
 # Allocations below this the driver serves from a page that it has.
@@ -62,15 +62,26 @@ class ModelledCall:
         return main.bound.value
 
 
-def modelled(counts: CallCounts, gpu: Gpu, constants: Constants | None = None) -> ModelledCall:
-    """The times of a call on a GPU; the constants are those that ship unless others are given."""
+def works(counts: CallCounts, gpu: Gpu) -> tuple[Work, ...]:
+    """What of a call's launches depends on no constant."""
+    l2 = L2(gpu.figures.l2_bytes)
+    return tuple(launch_time.work(event, gpu, l2) for event in counts.events if isinstance(event, Launch))
+
+
+def modelled(
+    counts: CallCounts, gpu: Gpu, constants: Constants | None = None, known: Sequence[Work] | None = None
+) -> ModelledCall:
+    """The times of a call on a GPU; the constants are those that ship unless others are given.
+
+    A fit gives what it knows of the launches, `works` of the call.
+    """
     constants = shipped().constants if constants is None else constants
     clocks = Clocks(gpu)
-    l2 = L2(gpu.figures.l2_bytes)
+    of_launches = iter(works(counts, gpu) if known is None else known)
     priced = []
     for event in counts.events:
         if isinstance(event, Launch):
-            time = launch_time.launch_time(event, gpu, constants, l2)
+            time = launch_time.priced(event, next(of_launches), gpu, constants)
             priced.append(time)
             clocks.launch(time.device_us, event.count)
         else:

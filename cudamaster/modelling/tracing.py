@@ -39,10 +39,11 @@ from cudamaster.modelling.gpu import Gpu
 from cudamaster.profiling import ptxas
 from cudamaster.profiling.ptxas import Usage
 
-VERSION = 1  # of what is counted, and how
+VERSION = 2  # of what is counted, and how
 _KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
 # Times the accesses of a mean block of the sample that one beside it may make: a kernel may know where samples lie.
 _UNEVEN = 4
+_ALONE = 0.95  # of all instructions of the sample in one block
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
 _REGISTERS = 65536  # of an SM, of all GPUs that are modelled
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
@@ -207,9 +208,14 @@ def recorded(
 
 
 def _uneven(lines: Sequence[_Launch | _Event]) -> str | None:
-    """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it."""
+    """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it, or one of it did
+    what all blocks share out among them by atomics."""
     for line in lines:
         if isinstance(line, _Launch):
+            total, blocks, largest = line.block_instructions
+            alone = blocks > 1 and largest > _ALONE * total and line.atomics[0] > 0
+            if alone and line.traced < line.blocks and line.left_out:
+                return f"one block of {line.kernel} took the work of those that were left out"
             own, others, blocks = line.accesses
             if others * line.traced > _UNEVEN * own * blocks:
                 return f"blocks of {line.kernel} that are not in the sample do far more than those in it"
@@ -264,11 +270,12 @@ def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = worker.with_name("code.json")
     if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
-        blocks, order = json.loads(kept.read_text(encoding="utf-8"))
-        return Code({int(place): kinds for place, kinds in blocks.items()}, order)
+        blocks, order, origins = json.loads(kept.read_text(encoding="utf-8"))
+        by_place = ({int(place): found for place, found in each.items()} for each in (blocks, origins))
+        return Code(next(by_place), order, next(by_place))
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    making.write_text(json.dumps([code.blocks, code.order]), encoding="utf-8")
+    making.write_text(json.dumps([code.blocks, code.order, code.origins]), encoding="utf-8")
     making.replace(kept)
     return code
 
@@ -285,6 +292,10 @@ def _table(code: Code) -> str:
     lines = []
     for number, place in enumerate(code.order, 1):
         lines.append(f"{place:x} {math.ceil(sum(code.blocks.get(place, {}).values()))} {number}\n")
+    numbers = {place: number for number, place in enumerate(code.order, 1)}
+    for place, origins in code.origins.items():
+        if place in numbers:
+            lines += [f"< {numbers[place]} {numbers[origin]}\n" for origin in origins if origin in numbers]
     return "".join(lines) + "\n"
 
 

@@ -17,7 +17,9 @@ from time import monotonic
 
 from cudamaster.build.building import Builder
 from cudamaster.core import configuration
-from cudamaster.core.speed import modelled as modelled_speed
+from cudamaster.core import modelled as modelled_speeds
+from cudamaster.core.likelihood import Makeup
+from cudamaster.core.speed import modelled as by_one_error
 from cudamaster.core.values import (
     OF_BASELINE,
     OF_BOTH,
@@ -36,6 +38,7 @@ from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, Observing
 from cudamaster.modelling import constants, eager, gpu, model, tracing
 from cudamaster.modelling.counts import CallCounts, Launch
+from cudamaster.modelling.makeup import makeup
 from cudamaster.modelling.model import ModelledCall
 
 # Counts of a candidate by the labels of cases, or why a case has none; the last argument is the seed of the inputs.
@@ -68,12 +71,14 @@ class Modeller:
 
     @property
     def model(self) -> GpuModel:
-        """The model with its known error, which was measured on one GPU and is not known of others."""
+        """The model with its known error, which was measured on one GPU: the intervals of others are assumed."""
         fitted = constants.shipped()
-        error = fitted.known_error
+        error, intervals = fitted.known_error, fitted.intervals
+        assumed = intervals is not None and intervals.gpu != self._gpu.label
+        errors = None if intervals is None else intervals.errors(assumed=assumed)
         if error is None or error.gpu != self._gpu.label:
-            return GpuModel(f"v{fitted.version}", self._gpu.label)
-        return GpuModel(f"v{fitted.version}", self._gpu.label, error.ratios_within, error.pairs_ordered)
+            return GpuModel(f"v{fitted.version}", self._gpu.label, errors=errors)
+        return GpuModel(f"v{fitted.version}", self._gpu.label, error.ratios_within, error.pairs_ordered, errors=errors)
 
     @property
     def fingerprint(self) -> str:
@@ -141,13 +146,25 @@ class Modeller:
         ours = theirs if same else self._calls(candidate, labels)
         used = replace(self.model, seed=self._seed)
         if candidate is None or against is None:  # nobody has measured how far off that is
-            used = replace(used, ratio_error=None, order_share=None)
-        error = 1.0 if same else used.ratio_error  # a kernel is as fast as itself
+            used = replace(used, ratio_error=None, order_share=None, errors=None)
+        made = {
+            label: tuple(
+                self._makeup(each, label, call[label]) for each, call in ((against, theirs), (candidate, ours))
+            )
+            for label in labels
+        }
         cases = tuple(
-            _case(case, theirs[case.label], ours[case.label], error, rivals=rivals) if case.sweep else case
+            _case(case, theirs[case.label], ours[case.label], used, made[case.label], same=same, rivals=rivals)
+            if case.sweep
+            else case
             for case in verdict.cases
         )
-        return _scored(replace(verdict, cases=cases, modelled=used), error, monotonic() - started)
+        return _scored(replace(verdict, cases=cases, modelled=used), used, monotonic() - started, same=same)
+
+    def _makeup(self, candidate: Candidate | None, label: str, call: ModelledCall | str) -> Makeup | None:
+        """What a candidate's call is made of; None for eager PyTorch, and where there is no modelled call."""
+        counts = None if candidate is None else self._counts[candidate.id][label]
+        return None if isinstance(call, str) or counts is None or isinstance(counts, str) else makeup(call, counts)
 
     def _calls(self, candidate: Candidate | None, labels: Sequence[str]) -> Mapping[str, ModelledCall | str]:
         """The modelled calls of a candidate, or of eager PyTorch, at each case, or why there is none."""
@@ -174,8 +191,10 @@ def _case(
     case: CaseVerdict,
     before: ModelledCall | str,
     after: ModelledCall | str,
-    error: float | None,
+    used: GpuModel,
+    makeups: tuple[Makeup | None, ...],
     *,
+    same: bool,
     rivals: bool,
 ) -> CaseVerdict:
     """A timed case without the device's own times, with the model's of baseline and candidate where there are any."""
@@ -185,28 +204,32 @@ def _case(
         return replace(bare, not_modelled=f"{whose}{before}")
     if isinstance(after, str):
         return replace(bare, not_modelled=after)
-    modelled = Modelled(before.whole_us, after.whole_us, before.device_us, after.device_us, after.bound)
-    return replace(bare, modelled=modelled, speed=modelled_speed(before.whole_us / after.whole_us, error))
+    modelled = Modelled(before.whole_us, after.whole_us, before.device_us, after.device_us, after.bound, *makeups)
+    speed = _AS_ITSELF if same else modelled_speeds.of_case(modelled, used)
+    return replace(bare, modelled=modelled, speed=speed)
 
 
-def _scored(verdict: Verdict, error: float | None, seconds: float) -> Verdict:
+_AS_ITSELF = by_one_error(1.0, 1.0)  # a kernel is as fast as itself
+
+
+def _scored(verdict: Verdict, used: GpuModel, seconds: float, *, same: bool) -> Verdict:
     timed = [case for case in verdict.cases if case.sweep]
-    scored = [(case.weight, case.speed.speedup) for case in timed if case.speed is not None]
+    scored = [(case.weight, case.modelled) for case in timed if case.modelled is not None]
     missing = _without_times(timed)
     weight = math.fsum(weight for weight, _ in scored)
-    score = math.fsum(weight * speedup for weight, speedup in scored) / weight if weight else None
+    speed = None if not weight else _AS_ITSELF if same else modelled_speeds.of_cases(scored, used)
     detail = verdict.detail
-    if score is None:
+    if speed is None:
         detail += ", but none of its calls could be modelled"
     elif lacking := [case for case in timed if case.lacks_model]:
-        score = None
+        speed = None
         first, more = lacking[0], len(lacking) - 1
         detail += ", but no P: a case without a modelled time may be a slow one, "
         detail += f"{first.label} ({first.not_modelled})" + (f" and {more} more" if more else "")
     return replace(
         verdict,
-        score=score,
-        speed=None if score is None else modelled_speed(score, error),
+        score=None if speed is None else speed.speedup,
+        speed=speed,
         detail=detail,
         complete=not missing,
         notes=(*verdict.notes, *missing),

@@ -2,7 +2,7 @@
 
 Numbers made of several results are in `numbers`. What a folder does not have is None; an unknown cost is never 0.
 Results of the CPU device are `emulated`: they say whether a kernel is correct, but no GPU measured their times. These
-are `modelled`, and P has a mark and the model's known error beside it, or they say nothing about a GPU. So every table
+are `modelled`, and P has a mark and its interval beside it, or they say nothing about a GPU. So every table
 and figure keeps them apart from measured results.
 """
 

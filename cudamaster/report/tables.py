@@ -106,7 +106,7 @@ def _tasks(results: Sequence[TaskResult]) -> Table:
         rows.append((*row, *([f"{run.model}; {run.configuration.described}"] if several else [])))
     note = "Emulated times choose between kernels there, and say nothing about a GPU" if emulated else ""
     if model is not None:
-        note = f"P is modelled, the interval is the model's known error, and no GPU measured it: {model.described}"
+        note = f"P is modelled, no GPU measured it, and nine of ten would be in the interval: {model.described}"
     if any(at_floor.at_floor(run) for run in runs):
         note = at_floor.MEANING
     where = _where(results[0].hardware.name, suite_of(results[0]))

@@ -109,9 +109,11 @@ def next_step(verdict: Verdict, *, timed: bool, best: bool) -> str:
 def _speed(verdict: Verdict) -> dict[str, Any]:
     if verdict.score is None or verdict.speed is None:
         return {}
+    chance = verdict.speed.chance
     return {
         "P": rounded(verdict.score),
         "interval": _interval(verdict),
+        **({} if chance is None else {"chance_of_being_faster": rounded(chance)}),
         "change": verdict.speed.change.value,
         "times": _times(verdict),
     }

@@ -13,13 +13,18 @@ from cudamaster.agents import compiler
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.debug import Diagnosis
+from cudamaster.core import modelled
 from cudamaster.core.errors import DeviceError
+from cudamaster.core.likelihood import LIKELY
+from cudamaster.core.speed import Change, Comparison
 from cudamaster.core.values import Candidate, Findings, Outcome, Plan, Role, Status, Verdict
 from cudamaster.models.metered import Meter
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.large_gains import JumpCheck, JumpRule, RemeasuringWorkbench
 from cudamaster.strategies.protocol import Observer, Workbench
-from cudamaster.strategies.result import Attempt, Result, Round
+from cudamaster.strategies.result import Attempt, Contender, Result, Round
+
+MOST_CONTENDERS = 2  # beside the best: so many kernels a person may be asked to put to a GPU
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,9 @@ class Frame:
     ) -> None:
         """`roles` are those that are asked, a reviewer among them if there is one; `models` has a model for each.
 
-        A score that `rule` finds too good is checked again. A modelled score that exceeds the best so far by at most
-        the fraction `tie` is no new best.
+        A score that `rule` finds too good is checked again. A modelled kernel is a new best where it is likely to be
+        faster than the best so far (core/likelihood.py). Where that is not known, its score has to exceed the best so
+        far by more than the fraction `tie`.
         """
         self.workbench: Workbench = workbench
         self.observer = observer
@@ -59,6 +65,7 @@ class Frame:
         self._jumps = JumpCheck(workbench, rule, self.models.get(Role.REVIEWER), self.brief, observer)
         self._tie = tie
         self._findings: dict[str, Findings] = {}
+        self._timed: dict[str, tuple[int, Candidate, Verdict]] = {}  # by the candidate's id, with its round
         self._baseline: Best | None = None
         self._best: Best | None = None
 
@@ -133,6 +140,8 @@ class Frame:
         self.observer.written(number, debug_try, candidate, source.id if source else None)
         self.observer.evaluating(candidate)
         verdict = self._jumps.evaluate(candidate, self.best.score)
+        if verdict.correct and verdict.score is not None:
+            self._timed.setdefault(candidate.id, (number, candidate, verdict))
         attempts.append(Attempt(debug_try, candidate.id, verdict.status, verdict.score, verdict.detail, diagnosis))
         self.observer.judged(number, debug_try, candidate, verdict)
         return verdict
@@ -152,9 +161,13 @@ class Frame:
     ) -> None:
         """End a round with its last candidate: the new best if it is correct and faster, otherwise a failure."""
         before = self.best
-        # Written so that a score of NaN is refused. A model has no noise, so it shows differences that mean nothing.
-        to_beat = before.score if verdict.modelled is None else before.score * (1 + self._tie)
-        accepted = verdict.correct and verdict.score is not None and verdict.score > to_beat
+        against = modelled.against(before.verdict, verdict) if verdict.correct else None
+        if against is not None and candidate.id != before.candidate.id:
+            accepted = against.change is Change.FASTER
+        else:
+            # Written so that a score of NaN is refused. A model has no noise: it shows differences that mean nothing.
+            to_beat = before.score if verdict.modelled is None else before.score * (1 + self._tie)
+            accepted, against = verdict.correct and verdict.score is not None and verdict.score > to_beat, None
         if accepted:
             assert verdict.score is not None
             findings = self.findings(candidate, verdict)
@@ -164,9 +177,13 @@ class Frame:
         if verdict.correct and not accepted:
             score = f"{detail}; it has no P" if verdict.score is None else f"speedup {verdict.score:.3f}"
             detail = f"{score}, where the best so far has {before.score:.3f}"
-            if verdict.score is not None and verdict.score > before.score:
+            if against is not None:
+                detail += f": {_not_likely(against)}"
+            elif verdict.score is not None and verdict.score > before.score:
                 detail += f": a tie, since the model cannot tell differences below {self._tie:.0%}"
-        self._end(Outcome(number, plan, verdict.status, verdict.score, accepted, detail), attempts)
+        interval = verdict.speed.interval if against is not None and verdict.speed is not None else None
+        outcome = Outcome(number, plan, verdict.status, verdict.score, accepted, detail, against, interval)
+        self._end(outcome, attempts)
 
     def lost(self, number: int, plan: Plan, attempts: Sequence[Attempt], reason: str) -> None:
         """End a round without a result because a role gave no usable reply."""
@@ -189,7 +206,28 @@ class Frame:
             dict(self._meter.usage),
             note,
             stopped,
+            self._contenders(),
         )
+
+    def _contenders(self) -> tuple[Contender, ...]:
+        """The kernels that may be faster than the best, by the model, the likeliest first."""
+        best, found = self.best, []
+        for number, candidate, verdict in self._timed.values():
+            against = None if candidate.id == best.candidate.id else modelled.against(best.verdict, verdict)
+            if against is not None and against.change is not Change.SLOWER and verdict.speed is not None:
+                found.append(Contender(number, candidate, verdict.speed, against))
+        found.sort(key=lambda each: (-(each.against.chance or 0.0), each.round))
+        return tuple(found[:MOST_CONTENDERS])
+
+
+def _not_likely(against: Comparison) -> str:
+    """Why a modelled kernel is no new best, as a clause."""
+    low, high, ratio = against.interval.low, against.interval.high, against.speedup
+    word = "UNSURE" if against.change is Change.UNSURE else "likely slower"
+    said = f"{word}, {ratio:.2f} times as fast by the model, {low:.2f} to {high:.2f} in nine of ten"
+    if against.chance is not None and against.change is Change.UNSURE:
+        said += f"; a chance of {against.chance:.0%} to be faster, and a new best needs {LIKELY:.0%}"
+    return said
 
 
 def brief_of(workbench: Workbench) -> Brief:

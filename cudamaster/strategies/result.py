@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cudamaster.agents.debug import Diagnosis
+from cudamaster.core.speed import Comparison
 from cudamaster.core.values import Candidate, Findings, Outcome, Role, Status, Verdict
 from cudamaster.models.metered import RoleUsage
 
@@ -45,11 +46,22 @@ class Round:
 
 
 @dataclass(frozen=True)
+class Contender:
+    """A kernel that the model cannot tell from the best: its speedup over the baseline, and `against` the best."""
+
+    round: int
+    candidate: Candidate
+    speed: Comparison
+    against: Comparison
+
+
+@dataclass(frozen=True)
 class Result:
     """The best candidate of a search with its evidence.
 
     `score` is P of `best`, and 1.0 by definition while that is the baseline (algorithm 1, line 2). `note`
     says why the search ended before its last round, `stopped` that a budget ended it: it goes on with --resume.
+    `contenders` are kernels that may be faster than `best`; with modelled times only a GPU can tell.
     """
 
     baseline: Candidate
@@ -62,6 +74,7 @@ class Result:
     usage: Mapping[Role, RoleUsage]
     note: str | None = None
     stopped: bool = False
+    contenders: tuple[Contender, ...] = ()
 
     @property
     def improved(self) -> bool:

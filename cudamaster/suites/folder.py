@@ -20,6 +20,7 @@ from types import TracebackType
 
 from cudamaster.core.errors import CudaMasterError, RunFolderError, unwritable
 from cudamaster.core.folderlock import locked
+from cudamaster.core.speed import Interval
 from cudamaster.core.values import LATER, GpuModel, Precision, mark
 from cudamaster.runs.budget import Limits
 from cudamaster.runs.folder import write_record
@@ -45,7 +46,8 @@ class Entry:
 
     `unit` is the device that measures it. `score` is P of the best so far, 1 for the baseline. `seconds` are those in
     which a process worked on it. `error` is what made it fail, with the traceback if the bug is ours. `modelled` is the
-    model behind a modelled P. `card` is the path of the card of a user's own task.
+    model behind a modelled P, and `interval` holds what a GPU would measure in nine of ten. `card` is the path of the
+    card of a user's own task.
     """
 
     task: str
@@ -61,6 +63,7 @@ class Entry:
     trace: str | None = None
     modelled: GpuModel | None = field(default=None, metadata=LATER)
     card: str = field(default="", metadata=LATER)
+    interval: Interval | None = field(default=None, metadata=LATER)
 
     @property
     def mark(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cudamaster.core.speed import Interval
 from cudamaster.core.values import Candidate, Findings, GpuModel, Hold, Role, Verdict, mark
 from cudamaster.runs.budget import Limits, Spent
 from cudamaster.strategies.protocol import Observer, asked_again
@@ -29,6 +30,7 @@ class Running:
     score: float | None = None
     emulated: bool = False
     modelled: GpuModel | None = None
+    interval: Interval | None = None
 
     @property
     def mark(self) -> str:
@@ -94,6 +96,8 @@ class Watch(Observer):
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
         """What it came to so far."""
         self._view.score = score
+        known = verdict.speed is not None and verdict.speed.chance is not None
+        self._view.interval = verdict.speed.interval if verdict.speed is not None and known else None
 
     def round_ended(self, finished: Round) -> None:
         """A step is done."""

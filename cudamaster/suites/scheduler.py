@@ -179,7 +179,12 @@ class _Running:
                 unit = min(self._units, key=lambda unit: tasks[unit])
             entry = changed(waiting, state=State.RUNNING, unit=unit)
             self._views[entry.name] = view = Running(
-                entry, time.monotonic(), score=entry.score, emulated=entry.emulated, modelled=entry.modelled
+                entry,
+                time.monotonic(),
+                score=entry.score,
+                emulated=entry.emulated,
+                modelled=entry.modelled,
+                interval=entry.interval,
             )
             self._set(entry)
             return view
@@ -218,6 +223,7 @@ class _Running:
             score=view.score,
             emulated=view.emulated,
             modelled=view.modelled,
+            interval=view.interval,
             rounds=max(view.entry.rounds, view.steps - 1),
             seconds=round(self._earlier[view.entry.name] + time.monotonic() - view.began, 1),
         )

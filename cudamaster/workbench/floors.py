@@ -29,6 +29,7 @@ from cudamaster.tasks.cards import Case, TaskCard
 # GpuLimits are measured, and another kernel may be a few percent faster than the best of ours.
 TOLERANCE = 0.95
 _MEASURING_LIMIT_S = 120.0
+_BUSY = "See with nvidia-smi whether another program fills the GPU, and try again."
 # Tensor cores, dense, bf16 with fp32 sums: operations per multiprocessor and clock (NVIDIA's architecture papers).
 # They apply if no instruction in limits.cu reaches the peak. A newer GPU counts as the fastest known one.
 _TENSOR_PER_CLOCK = {"10.0": 8192, "10.3": 8192}
@@ -341,33 +342,44 @@ def source_hash() -> str:
 def measure(device: Device) -> GpuLimits:
     """Build and run bench/harness/limits.cu, which takes seconds. Raises DeviceError when that fails."""
     assert isinstance(device, Limited)  # others have no limits
-    source = (resources.bench() / "harness" / "limits.cu").read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory(prefix="cudamaster-") as name:
-        folder = Path(name)
-        built = device.compile(source, device.limits_flags(), "limits", folder)
-        if built.object is not None:
-            built = device.link([built.object], folder / "limits")
-        if built.object is None:
-            raise DeviceError(
-                f"The measurement of the GPU's limits does not build: {built.log[-500:]}.", "Run `cudamaster doctor`."
-            )
-        ran = device.execute([str(built.object)], _MEASURING_LIMIT_S)
+    said = run_harness(device, "limits", "the GPU's limits")
     about = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "uuid": device.gpu.uuid,
         "driver": device.gpu.driver,
         "source": source_hash(),
     }
-    said = ran.stderr.strip()
-    fix = "See with nvidia-smi whether another program fills the GPU, and try again."
-    if ran.exit_code != 0:
-        why = f"it took more than {_MEASURING_LIMIT_S:g} s" if ran.expired else said[-500:]
-        raise DeviceError(f"The measurement of the GPU's limits failed: {why}.", fix)
     try:
         return _LIMITS.validate_json(json.dumps({**json.loads(said.splitlines()[-1]), **about}))
     except (IndexError, TypeError, ValueError) as error:  # ValueError: no JSON, or figures that make no sense
-        why = f"{_first_line(error)} in {said[-500:]}"
-        raise DeviceError(f"The measurement of the GPU's limits gave unusable figures: {why}.", fix) from error
+        raise unusable("the GPU's limits", error, said) from error
+
+
+def run_harness(device: Device, name: str, what: str) -> str:
+    """What the program bench/harness/NAME.cu says, built and run. Raises DeviceError when that fails."""
+    assert isinstance(device, Limited)
+    source = (resources.bench() / "harness" / f"{name}.cu").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="cudamaster-") as made:
+        folder = Path(made)
+        built = device.compile(source, device.limits_flags(), name, folder)
+        if built.object is not None:
+            built = device.link([built.object], folder / name)
+        if built.object is None:
+            raise DeviceError(
+                f"The measurement of {what} does not build: {built.log[-500:]}.", "Run `cudamaster doctor`."
+            )
+        ran = device.execute([str(built.object)], _MEASURING_LIMIT_S)
+    said = ran.stderr.strip()
+    if ran.exit_code != 0:
+        why = f"it took more than {_MEASURING_LIMIT_S:g} s" if ran.expired else said[-500:]
+        raise DeviceError(f"The measurement of {what} failed: {why}.", _BUSY)
+    return said
+
+
+def unusable(what: str, error: Exception, said: str) -> DeviceError:
+    """The error of a measurement that gave figures of no sense."""
+    why = f"{_first_line(error)} in {said[-500:]}"
+    return DeviceError(f"The measurement of {what} gave unusable figures: {why}.", _BUSY)
 
 
 def _write(path: Path, measured: GpuLimits) -> None:

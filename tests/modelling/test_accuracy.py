@@ -1,4 +1,4 @@
-"""Accuracy of modelled times: known answers, the halves, and tables of times that are wrong."""
+"""Accuracy of modelled times: known answers, and tables of times that are wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from gpu_model_accuracy import Compared, accuracy, pairs, rank_correlation
 from cudamaster.core.errors import UsageError
 from cudamaster.modelling import measured
 from cudamaster.modelling.measured import Time
-from cudamaster.tasks import cards
 
 
 def calls(times: Sequence[tuple[str, float, float]], task: str = "softmax") -> list[Compared]:
@@ -57,17 +56,6 @@ def test_nine_of_ten_are_within_the_factor() -> None:
     assert 1.8 <= told.times_within <= 1.9
     assert told.times == 10
     assert told.ordered_share is None
-
-
-def test_the_halves_have_every_task_once_and_every_category_twice() -> None:
-    categories = {name: cards.load(name).category for name in cards.names()}
-    to_fit, to_report = measured.halves(categories)
-    assert not to_fit & to_report
-    assert to_fit | to_report == set(categories)
-    assert abs(len(to_fit) - len(to_report)) <= len(set(categories.values()))
-    for category in set(categories.values()):
-        assert {category} == {categories[task] for task in to_fit if categories[task] == category}
-        assert any(categories[task] == category for task in to_report)
 
 
 HEAD = "task,precision,kernel,case,whole_us,device_us\n"

@@ -24,6 +24,7 @@ ROUND = Constants(
     instruction_scale=1,
     instructions_beside=0,
     cycles_per_instruction=4,
+    cycles_per_multiply_add=4,
     loads_in_flight=4,
     barrier_cycles=30,
     block_cycles=500,
@@ -177,8 +178,10 @@ def test_one_block_cannot_saturate_memory() -> None:
 
 def test_one_block_more_than_a_round_takes_a_round_more() -> None:
     full = SMS * 8
-    assert device_us(launch(full + 1, loads=1)) == pytest.approx(2 * device_us(launch(full, loads=1)), rel=0.05)
-    assert device_us(launch(full, loads=1)) == pytest.approx(device_us(launch(SMS, loads=1)), rel=0.05)
+    few, one, two = (parts(launch(blocks, loads=1))[Part.LATENCY] for blocks in (SMS, full, full + 1))
+    assert one == pytest.approx(few)
+    assert two == pytest.approx(2 * one)
+    assert device_us(launch(full + 1, loads=1)) > 1.4 * device_us(launch(full, loads=1))
 
 
 def test_registers_and_shared_memory_take_warps_away() -> None:
@@ -198,6 +201,55 @@ def test_atomics_on_one_address_wait_for_each_other() -> None:
     alone, spread_out = with_hottest(32768), with_hottest(1)
     assert alone == pytest.approx(32768 / H200.figures.same_address_per_clock / H200.figures.clock_mhz)
     assert alone > 10 * spread_out
+
+
+def test_nothing_overlaps_with_the_filling_of_the_gpu() -> None:
+    """A block's start and the first wait for DRAM come before what the bytes take."""
+    one = launch(2**16, loads=8, waits=1)
+    filling = (ROUND.block_cycles + H200.figures.memory_latency_cycles) / H200.figures.clock_mhz
+    assert device_us(one) == pytest.approx(filling + parts(one)[Part.DRAM], rel=0.001)
+
+
+def test_blocks_of_one_warp_are_started_one_after_another() -> None:
+    """The same warps in blocks of one and of eight, where an SM takes 100 cycles to start a block."""
+    slow = ROUND.model_copy(update={"start_cycles": 100})
+    many = launch(2**17).model_copy(update={"block": (32, 1, 1)})
+    found = launch_time(many, H200, slow, L2(H200.figures.l2_bytes)).parts_us[Part.STARTS]
+    assert found == pytest.approx(100 * math.ceil(2**17 / SMS) / H200.figures.clock_mhz)
+    assert found == pytest.approx(
+        8 * launch_time(launch(2**14), H200, slow, L2(H200.figures.l2_bytes)).parts_us[Part.STARTS], rel=0.01
+    )
+
+
+def test_sectors_that_are_written_in_pieces_cost_more_of_l2() -> None:
+    """A store with a stride of 32 elements writes each sector for 4 bytes; if eight kernels' worth meet in a sector,
+    seven of eight are pieces, each of which takes three sectors' time."""
+    dear = ROUND.model_copy(update={"piece_sectors": 3})
+    one = launch(4096, stores=8)
+    (traffic,) = one.traffic
+    shared = [each.model_copy(update={"written": each.written / 8}) for each in traffic.footprints]
+    meeting = one.model_copy(update={"traffic": (traffic.model_copy(update={"footprints": tuple(shared)}),)})
+    whole, pieces = (
+        launch_time(each, H200, dear, L2(H200.figures.l2_bytes)).parts_us[Part.L2] for each in (one, meeting)
+    )
+    assert pieces == pytest.approx((1 / 8 + 3 * 7 / 8) * whole)
+
+
+def test_global_memory_takes_lines_or_wavefronts_whichever_is_more() -> None:
+    """A stride of 32 touches 32 lines and takes 32 wavefronts; neighbours one of each."""
+    by_wavefronts = ROUND.model_copy(update={"line_cycles": 0.01, "wavefront_cycles": 2})
+    one = launch(4096, loads=1, stride=32)
+    lines, wavefronts = (
+        launch_time(one, H200, constants, L2(H200.figures.l2_bytes)).parts_us[Part.L1]
+        for constants in (ROUND, by_wavefronts)
+    )
+    assert wavefronts == pytest.approx(2 * lines)
+
+
+def test_fences_of_the_cluster_hold_a_warp_up() -> None:
+    slow = ROUND.model_copy(update={"fence_cycles": 1000})
+    one = launch(SMS).model_copy(update={"cluster_fences": spread(10)})
+    assert device_us(one, slow) == pytest.approx(device_us(one) + 10_000 / H200.figures.clock_mhz, rel=0.001)
 
 
 def test_a_longer_warp_is_waited_for() -> None:

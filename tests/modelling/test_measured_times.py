@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_model_fitting import Fit
+from gpu_model_fitting import OF_MODEL, SOURCES, UNITS, Fit
 
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Candidate, CaseVerdict, Hardware, Precision, Status, Timing, Verdict
@@ -150,7 +150,12 @@ def test_a_time_of_another_text_than_the_counted_one_is_not_used(
     counted(tmp_path / "counts.jsonl.gz", "relu", "memset", code="c0ffee")
     table = tmp_path / "times.csv"
     table.write_text(f"task,precision,kernel,case,whole_us,device_us,code\nrelu,fp32,baseline,{CASE},9,,{code}\n")
-    for name, value in (("FOLDER", tmp_path), ("TIMES", table), ("TABLES", tmp_path / "none")):
+    for name, value in (
+        ("FOLDER", tmp_path),
+        ("TIMES", table),
+        ("TABLES", tmp_path / "none"),
+        ("MEASURED", tmp_path / "no.gz"),
+    ):
         monkeypatch.setattr(validation, name, value)
     assert len(validation.examples()) == used
 
@@ -232,3 +237,10 @@ def test_a_measured_kernel_is_added_with_the_baseline_beside_it(times: Any, tmp_
     table.write_text("".join(rows))
     measuring.add(table, bench, WIDE, timed(kernel, Timing((20.0,), (8.0,)))[1])
     assert {name: time.whole_us for name, time in by_kernel(table).items()} == {"baseline": 10.0, WIDE: 8.0}
+
+
+def test_every_constant_has_a_unit_and_a_source_or_a_range() -> None:
+    names = set(constants.Constants.model_fields)
+    assert set(UNITS) == names
+    assert set(SOURCES) | set(OF_MODEL) == names
+    assert not set(SOURCES) & set(OF_MODEL)

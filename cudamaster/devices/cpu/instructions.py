@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import flow
+from cudamaster.devices.cpu import flow, origins
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
@@ -69,6 +69,7 @@ _CALLS: tuple[tuple[re.Pattern[str], Mapping[str, float]], ...] = (
             (r"^cudamaster_cpu_barrier|_Z\d+__syncwarp|__threadfence|^cudamaster_cpu_yield|4spun", {"control": 1}),
             (r"7details8converge", {"control": 1}),
             (r"mma_sync", {"matrix": 1}),
+            (r"(?:load|store)_matrix_sync", {"integer": 2}),  # requests to memory, and their address
             (r"__shfl_|__ballot_sync|__any_sync|__all_sync|__reduce_\w+_sync|7details4move", {"shuffle": 1}),
             (r"__match_a\w+_sync", {"shuffle": 8}),
             (r"^cudamaster_cpu_lane|^cudamaster_cpu_(?:activemask|cooperative|dynamic)", {"other": 1}),
@@ -132,10 +133,12 @@ _JUMP = re.compile(r"^j(?!mp)[a-z]+$")
 @dataclass(frozen=True)
 class Code:
     """A traced executable: instructions of each basic block by the return address of its call-out, and the places
-    behind calls in an order in which threads of a warp meet again. Addresses count from where the program lies."""
+    behind calls in an order in which threads of a warp meet again. `origins` of a place behind a load's call-out are
+    those of the loads that its address is made from (origins.py). Addresses count from where the program lies."""
 
     blocks: Mapping[int, Mapping[str, float]]
     order: Sequence[int]
+    origins: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
 
 def code_of(executable: Path) -> Code:
@@ -160,6 +163,7 @@ def code_in(listing: str) -> Code:
     """The same, from objdump's listing."""
     found: dict[int, Counter[str]] = {}
     order: list[int] = []
+    came_from: dict[int, Sequence[int]] = {}
     for lines in _functions(listing):
         stretches = list(_stretches(lines))
         last: int | None = None  # the call-out before, in the order of addresses
@@ -170,8 +174,16 @@ def code_in(listing: str) -> Code:
                 found.setdefault(last, Counter()).update(stretch.kinds)
         places = {stretch.start: stretch.places for stretch in stretches}
         following = {stretch.start: stretch.following for stretch in stretches}
-        order += [place for start in flow.in_order(places, following) for place in places[start]]
-    return Code({place: _fused(block) for place, block in found.items()}, order)
+        in_order = flow.in_order(places, following)
+        order += [place for start in in_order for place in places[start]]
+        of_start = {stretch.start: stretch.lines for stretch in stretches}
+        came_from.update(origins.of_loads([of_start[start] for start in in_order], following, _passes_on))
+    return Code({place: _fused(block) for place, block in found.items()}, order, came_from)
+
+
+def _passes_on(target: str) -> bool:
+    """Whether a function's result is its argument in another form."""
+    return set(_of_call(target)) == {"conversion"}
 
 
 @dataclass
@@ -183,6 +195,7 @@ class _Stretch:
     callout: int | None = None
     places: list[int] = field(default_factory=list)
     following: list[int] = field(default_factory=list)
+    lines: list[tuple[int, str, str]] = field(default_factory=list)
 
 
 _Lines = list[tuple[int, str, str]]
@@ -203,6 +216,7 @@ def _stretches(lines: _Lines) -> Iterator[_Stretch]:
             stretch.places.append(address)
         if block:
             stretch.callout = address
+        stretch.lines.append((address, name, operands))
         target = _CALLED.search(operands) if name.startswith("call") else None
         called = name.startswith("call")
         block = target is not None and target[1] == _BLOCK

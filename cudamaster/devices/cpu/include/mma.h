@@ -116,7 +116,8 @@ CUDAMASTER_CPU_ONE inline void converge() {
     --cudamaster_cpu::exchange(0xffffffffu, CUDAMASTER_CPU_CONVERGES, 0)->unread;
 }
 
-template <class Fragment> void walk_alignment(const void* address, unsigned int leading) {
+template <class Fragment>
+CUDAMASTER_CPU_PART inline void walk_alignment(const void* address, unsigned int leading) {
     // The real instructions fault on addresses that are no multiple of 32 bytes and leading dimensions of odd
     // size.
     constexpr unsigned int step = 16 / sizeof(typename Fragment::storage_element_type);
@@ -137,7 +138,7 @@ CUDAMASTER_CPU_PART constexpr int element_of(int lane, int i) {
     return i * 32 + (lane - owner(i * 32) + 32) % 32;
 }
 
-template <class Fragment, class Access> void each_element(Access access) {
+template <class Fragment, class Access> CUDAMASTER_CPU_PART inline void each_element(Access access) {
     int lane = static_cast<int>(cudamaster_cpu_lane());
     for (int i = 0; i < Fragment::num_elements; ++i) {
         int element = element_of(lane, i);
@@ -145,29 +146,56 @@ template <class Fragment, class Access> void each_element(Access access) {
     }
 }
 
+// The build that counts sees what a GPU does in place of what this header does: pieces of 16 bytes of the tile's lines,
+// neighbouring lanes on neighbouring lines as ldmatrix has them, in one request for 32 of them.
+#if defined(CUDAMASTER_CPU_OBSERVED) && !defined(CUDAMASTER_CPU_CHECKED)
+#define CUDAMASTER_CPU_FRAGMENT CUDAMASTER_CPU_ONE
+template <class Memory>
+CUDAMASTER_CPU_PART void sees_tile(const Memory* address, unsigned int leading, int lines, int length,
+                                   int stored, const void* site) {
+    int bytes = length * static_cast<int>(sizeof(Memory)), piece = bytes < 16 ? bytes : 16,
+        pieces = bytes / piece;
+    for (int i = static_cast<int>(cudamaster_cpu_lane()); i < lines * pieces; i += 32)
+        cudamaster_cpu_observe_fragment(
+            reinterpret_cast<const char*>(address + static_cast<size_t>(i % lines) * leading) +
+                i / lines * piece,
+            static_cast<unsigned>(piece), stored, site);
+}
+#define CUDAMASTER_CPU_SEES_TILE(address, leading, lines, length, stored)                                    \
+    details::sees_tile(address, leading, lines, length, stored, __builtin_return_address(0))
+#else
+#define CUDAMASTER_CPU_FRAGMENT
+#define CUDAMASTER_CPU_SEES_TILE(address, leading, lines, length, stored)
+#endif
+
 } // namespace details
 
 template <class Use, int m, int n, int k, class Type, class Layout, class Memory>
-void load_matrix_sync(fragment<Use, m, n, k, Type, Layout>& target, const Memory* address,
-                      unsigned int leading) {
+CUDAMASTER_CPU_FRAGMENT void load_matrix_sync(fragment<Use, m, n, k, Type, Layout>& target,
+                                              const Memory* address, unsigned int leading) {
     using Fragment = fragment<Use, m, n, k, Type, Layout>;
     details::walk_alignment<Fragment>(address, leading);
+    constexpr bool by_rows = std::is_same<Layout, row_major>::value;
+    CUDAMASTER_CPU_SEES_TILE(address, leading, by_rows ? Fragment::rows : Fragment::columns,
+                             by_rows ? Fragment::columns : Fragment::rows, 0);
     details::converge();
-    details::each_element<Fragment>([&](int i, int row, int column) {
-        size_t at = std::is_same<Layout, row_major>::value ? static_cast<size_t>(row) * leading + column
-                                                           : static_cast<size_t>(column) * leading + row;
+    details::each_element<Fragment>([&](int i, int row, int column) CUDAMASTER_CPU_PART {
+        size_t at = by_rows ? static_cast<size_t>(row) * leading + column
+                            : static_cast<size_t>(column) * leading + row;
         target.x[i] = address[at];
     });
     details::converge();
 }
 
 template <int m, int n, int k, class Type, class Memory>
-void load_matrix_sync(fragment<accumulator, m, n, k, Type>& target, const Memory* address,
-                      unsigned int leading, layout_t layout) {
+CUDAMASTER_CPU_FRAGMENT void load_matrix_sync(fragment<accumulator, m, n, k, Type>& target,
+                                              const Memory* address, unsigned int leading, layout_t layout) {
     using Fragment = fragment<accumulator, m, n, k, Type>;
     details::walk_alignment<Fragment>(address, leading);
+    CUDAMASTER_CPU_SEES_TILE(address, leading, layout == mem_row_major ? Fragment::rows : Fragment::columns,
+                             layout == mem_row_major ? Fragment::columns : Fragment::rows, 0);
     details::converge();
-    details::each_element<Fragment>([&](int i, int row, int column) {
+    details::each_element<Fragment>([&](int i, int row, int column) CUDAMASTER_CPU_PART {
         target.x[i] = address[layout == mem_row_major ? static_cast<size_t>(row) * leading + column
                                                       : static_cast<size_t>(column) * leading + row];
     });
@@ -175,12 +203,15 @@ void load_matrix_sync(fragment<accumulator, m, n, k, Type>& target, const Memory
 }
 
 template <int m, int n, int k, class Type, class Memory>
-void store_matrix_sync(Memory* address, const fragment<accumulator, m, n, k, Type>& source,
-                       unsigned int leading, layout_t layout) {
+CUDAMASTER_CPU_FRAGMENT void store_matrix_sync(Memory* address,
+                                               const fragment<accumulator, m, n, k, Type>& source,
+                                               unsigned int leading, layout_t layout) {
     using Fragment = fragment<accumulator, m, n, k, Type>;
     details::walk_alignment<Fragment>(address, leading);
+    CUDAMASTER_CPU_SEES_TILE(address, leading, layout == mem_row_major ? Fragment::rows : Fragment::columns,
+                             layout == mem_row_major ? Fragment::columns : Fragment::rows, 1);
     details::converge();
-    details::each_element<Fragment>([&](int i, int row, int column) {
+    details::each_element<Fragment>([&](int i, int row, int column) CUDAMASTER_CPU_PART {
         address[layout == mem_row_major ? static_cast<size_t>(row) * leading + column
                                         : static_cast<size_t>(column) * leading + row] = source.x[i];
     });

@@ -12,6 +12,8 @@ void cudamaster_cpu_observe_atomic(const void* address, unsigned int bytes, cons
 void cudamaster_cpu_observe_fence(int scope);
 // An arrival or a wait at an mbarrier with the scope of the cluster, of which a GPU's compiler makes a fence of all memory.
 void cudamaster_cpu_observe_cluster_fence(void);
+// A lane's part of a fragment is read or written, by the instruction before `site`.
+void cudamaster_cpu_observe_fragment(const void* address, unsigned int bytes, int stored, const void* site);
 // What nobody knows how to count for the model of a GPU.
 void cudamaster_cpu_observe_uncounted(const char* what);
 #endif

@@ -182,6 +182,10 @@ NEW(_ZnamSt11align_val_t, ::operator new[](bytes, to), (size_t bytes, std::align
 void cudamaster_cpu_observe_atomic(const void* address, unsigned bytes, const void* site) {
     access(Act::kAtomic, address, bytes, site);
 }
+void cudamaster_cpu_observe_fragment(const void* address, unsigned bytes, int stored, const void* site) {
+    accesses += 1;
+    access(stored ? Act::kStore : Act::kLoad, address, bytes, site);
+}
 void cudamaster_cpu_observe_fence(int) {}
 void cudamaster_cpu_observe_cluster_fence() {
     if (Tracer* tracer = recorder)

@@ -32,6 +32,12 @@ constexpr unsigned kPlaces = 1 << 24;
 struct Program {
     unsigned short* weights = static_cast<unsigned short*>(std::calloc(kPlaces, sizeof(unsigned short)));
     unsigned* orders = static_cast<unsigned*>(std::calloc(kPlaces, sizeof(unsigned)));
+    // By a load's number in that order: the numbers of the loads that its address is made from.
+    std::vector<std::vector<unsigned>> origins;
+    const std::vector<unsigned>& origins_of(unsigned order) const {
+        static const std::vector<unsigned> none;
+        return order < origins.size() ? origins[order] : none;
+    }
 };
 
 struct TrafficCounts {

@@ -107,7 +107,8 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
     return 1;
 }
 
-// What an SM of the GPU has, and the table of instructions: a line "place instructions" each, and the empty line that ends it.
+// What an SM of the GPU has, and the table of instructions: a line "place instructions number" each, lines
+// "< number origin" for loads whose address comes from other loads, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -120,8 +121,15 @@ void read_program(int input) {
             std::sscanf(line, "%zu %zu %zu %zu %zu %zu", &sm.count, &sm.l1_bytes, &sm.shared_bytes,
                         &sm.reserved_bytes, &sm.warps, &sm.blocks) == 6)
             state().multiprocessor = sm;
-        while (std::fgets(line, sizeof line, file) &&
-               std::sscanf(line, "%x %u %u", &place, &weight, &order) == 3) {
+        while (std::fgets(line, sizeof line, file)) {
+            unsigned origin = 0;
+            if (std::sscanf(line, "< %u %u", &order, &origin) == 2 && order < kPlaces && origin < kPlaces) {
+                program.origins.resize(std::max<size_t>(program.origins.size(), order + 1));
+                program.origins[order].push_back(origin);
+                continue;
+            }
+            if (std::sscanf(line, "%x %u %u", &place, &weight, &order) != 3)
+                break;
             program.weights[place % kPlaces] = static_cast<unsigned short>(std::min(weight, 65535u));
             program.orders[place % kPlaces] = order;
         }

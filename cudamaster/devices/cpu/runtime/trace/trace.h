@@ -111,6 +111,7 @@ class Tracer {
     void merge(unsigned warp); // warps.cpp
     struct Step;
     void take(WarpTrace& warp, const Step& step);
+    void pass(WarpTrace& warp, unsigned key, bool same);
     static Count wavefronts_of(const Step& step, bool shares);
     void take_shared(const Step& step);
     void take_global(WarpTrace& warp, const Step& step, const Range& range);
@@ -133,9 +134,21 @@ class Tracer {
     BlockCounts counts_;
     L1 l1_;
     LineSet lines_;
-    // Loads of a basic block are on their way together; so are those of a short loop that is run through without a
-    // store in between, as compilers for GPUs unroll it.
+    // Loads are on their way together until one needs what another brings, or the program goes back to the start of a
+    // loop. Four passes of a short loop without a store are one, as compilers for GPUs unroll it; the passes that are
+    // left behind the last four are not.
+    void begins_anew();
+    bool waits_for(unsigned number);
+    void ends_four(WarpTrace& warp);
     bool asked_ = false, stored_ = false;
+    unsigned depth_ = 0, reached_[256] = {}; // the last basic block at each depth of calls, by its number
+    unsigned group_ = 0;                     // of loads that are on their way together
+    std::vector<unsigned> asked_in_;         // by a load's number: the last group that it was in
+    struct {
+        unsigned number = 0;                      // of passes
+        unsigned long long before = 0, first = 0; // waits before the four passes, and of the first of these
+        size_t requests = 0;                      // behind the first
+    } passes_;
 };
 
 // A basic block of the wrapper, or of what it calls on the host (hooks.cpp).

@@ -10,6 +10,8 @@ namespace trace {
 namespace {
 
 constexpr unsigned kDone = ~0u;
+// Of a key, the place in the program's order; what is above says how deep the call is.
+constexpr unsigned kNumber = (1u << 24) - 1;
 // Passes of a loop of one basic block that a compiler for GPUs makes into one.
 constexpr unsigned kUnrolled = 4;
 // Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
@@ -33,6 +35,7 @@ Event* Room::of_lane(unsigned lane) const {
 struct Tracer::Step {
     Act kind;
     unsigned bytes, count;
+    unsigned number; // its place in the program's order
     unsigned char lane[kWarp];
     unsigned long long address[kWarp];
 };
@@ -76,7 +79,12 @@ void Tracer::merge(unsigned number) {
         lanes[i].begin = lanes[i].next = lanes[i].end = nullptr;
         lanes[i].dropped = 0;
     }
-    unsigned last_place = kDone, pass = 0;
+    unsigned last_place = kDone;
+    begins_anew();
+    passes_ = {};
+    passes_.before = warp.waits;
+    std::fill(std::begin(reached_), std::end(reached_), 0);
+    depth_ = 0;
     for (;;) {
         unsigned lowest = kDone;
         for (unsigned i = 0; i < kWarp; ++i)
@@ -99,19 +107,70 @@ void Tracer::merge(unsigned number) {
             auto place = static_cast<unsigned>(first->address);
             counts_.execute(place, step.count);
             warp.instructions += program_->weights[place];
-            pass = place == last_place && !stored_ ? (pass + 1) % kUnrolled : 0;
+            pass(warp, lowest, place == last_place);
             last_place = place;
-            if (pass == 0)
-                asked_ = stored_ = false;
             continue;
         }
         step.kind = first->kind;
         step.bytes = first->bytes;
+        step.number = lowest & kNumber;
         stored_ |= step.kind == Act::kStore || step.kind == Act::kAtomic;
         take(warp, step);
     }
+    if (passes_.number == kUnrolled - 1 && !stored_)
+        ends_four(warp);
     free_rooms_.push_back(warp.room);
     warp.room = nullptr;
+}
+
+// Nothing that was asked for is on its way any more.
+void Tracer::begins_anew() {
+    asked_ = stored_ = false;
+    ++group_;
+}
+
+// The warp comes to a basic block, to the same once more if it is a loop by itself.
+void Tracer::pass(WarpTrace& warp, unsigned key, bool same) {
+    unsigned depth = 255 - (key >> 24), number = key & kNumber;
+    if (depth > depth_)
+        std::fill(reached_ + depth_ + 1, reached_ + depth + 1, 0);
+    depth_ = depth;
+    bool back = number <= reached_[depth];
+    reached_[depth] = number;
+    if (same && !stored_) {
+        if (++passes_.number == 1) {
+            passes_.first = warp.waits - passes_.before;
+            passes_.requests = warp.requests.size();
+        }
+        if (passes_.number < kUnrolled) {
+            begins_anew();
+            return;
+        }
+        ends_four(warp);
+        begins_anew();
+    } else {
+        if (passes_.number == kUnrolled - 1 && !stored_)
+            ends_four(warp);
+        if (stored_ || back)
+            begins_anew();
+    }
+    passes_.number = 0;
+    passes_.before = warp.waits;
+}
+
+// Four passes are one: what they asked for was on its way together.
+void Tracer::ends_four(WarpTrace& warp) {
+    warp.waits = passes_.before + passes_.first;
+    for (size_t i = passes_.requests; i < warp.requests.size(); ++i)
+        warp.requests[i].waits = 0;
+}
+
+// Whether the address of a load is made from what was asked for and is on its way.
+bool Tracer::waits_for(unsigned number) {
+    for (unsigned origin : program_->origins_of(number))
+        if (origin < asked_in_.size() && asked_in_[origin] == group_)
+            return true;
+    return false;
 }
 
 void Tracer::take(WarpTrace& warp, const Step& step) {
@@ -208,6 +267,15 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
         }
     }
     Ask ask = step.kind == Act::kLoad ? Ask::kLoad : step.kind == Act::kStore ? Ask::kStore : Ask::kAtomic;
+    if (ask == Ask::kLoad) {
+        if (waits_for(step.number)) {
+            asked_ = false;
+            ++group_;
+        }
+        if (step.number >= asked_in_.size())
+            asked_in_.resize(step.number + 1);
+        asked_in_[step.number] = group_;
+    }
     Count touched = 0;
     for (unsigned i = 0; i < count; ++i) {
         touched += static_cast<Count>(__builtin_popcount(sectors[i]));

@@ -1,0 +1,82 @@
+"""Which loads wait for others: values followed through registers, the stack and conversions."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudamaster.devices.cpu import origins
+
+Line = tuple[int, str, str]
+READ = "4000 <__tsan_read4>"
+
+
+def found(*lines: str, following: dict[int, list[int]] | None = None, starts: tuple[int, ...] = (0,)) -> object:
+    """Origins of loads in code whose lines have the addresses 0, 1, 2 ...; blocks begin at `starts`."""
+    code: list[Line] = []
+    for address, line in enumerate(lines):
+        name, _, operands = line.partition(" ")
+        code.append((address, name, operands.strip()))
+    ends = (*starts[1:], len(code))
+    blocks = [code[start:end] for start, end in zip(starts, ends, strict=True)]
+    return origins.of_loads(blocks, following or {}, lambda target: target == "converted")
+
+
+# rbx holds an index's address, rbp an array: the load at 2 brings the index, that at 7 uses it.
+GATHER = (
+    "mov %rbx,%rdi", f"call {READ}", "movslq (%rbx),%rax", "lea 0x0(%rbp,%rax,4),%r12", "mov %r12,%rdi",
+    "nop", f"call {READ}", "movss (%r12),%xmm0",
+)  # fmt: skip
+
+
+def test_a_gather_waits_for_its_index() -> None:
+    assert found(*GATHER) == {7: [2]}
+
+
+def test_loads_from_a_common_base_do_not_wait_for_each_other() -> None:
+    assert found("mov %rbx,%rdi", f"call {READ}", "mov (%rbx),%eax", "lea 0x4(%rbx),%rdi", f"call {READ}", "nop") == {}
+
+
+@pytest.mark.parametrize("offset", ["0x8", "0xc"])
+def test_values_are_followed_through_the_stack_and_an_array_on_it(offset: str) -> None:
+    """Sixteen bytes are stored at 8 bytes from the stack's end; words of them are read again."""
+    code = (
+        "mov %rbx,%rdi", "call 4000 <__tsan_read16>", "movdqu (%rbx),%xmm0", "movups %xmm0,0x8(%rsp)",
+        f"movslq {offset}(%rsp),%rax", "lea (%rbp,%rax,4),%rdi", f"call {READ}", "nop",
+    )  # fmt: skip
+    assert found(*code) == {7: [2]}
+
+
+def test_a_conversion_passes_on_what_it_was_given() -> None:
+    code = (
+        "mov %rbx,%rdi", "call 4000 <__tsan_read2>", "movzwl (%rbx),%edi", "call 5000 <converted>",
+        "cvttss2si %xmm0,%rcx", "lea (%rbp,%rcx,4),%rdi", f"call {READ}", "nop",
+    )  # fmt: skip
+    assert found(*code) == {7: [2]}
+
+
+def test_calls_forget_registers_that_they_may_change() -> None:
+    code = (
+        "mov %rbx,%rdi", f"call {READ}", "mov (%rbx),%ecx", "call 5000 <__sanitizer_cov_trace_pc>",
+        "lea (%rbp,%rcx,4),%rdi", f"call {READ}", "nop",
+    )  # fmt: skip
+    assert found(*code) == {}
+
+
+def test_a_register_that_is_overwritten_brings_nothing() -> None:
+    code = (*GATHER[:3], "xor %eax,%eax", *GATHER[3:])
+    assert found(*code) == {}
+
+
+def test_what_a_loop_hands_on_comes_from_the_pass_before() -> None:
+    """A list: the address of the next element is in the one before."""
+    code = ("mov %rbx,%rdi", "call 4000 <__tsan_read8>", "mov (%rbx),%rbx", "jmp 0 <walk>")
+    assert found(*code, following={0: [0]}) == {2: [2]}
+
+
+def test_of_a_sum_over_very_many_loads_the_last_ones_are_kept() -> None:
+    code = []
+    for number in range(40):
+        code += [f"lea {4 * number:#x}(%rbx),%rdi", f"call {READ}", f"add {4 * number:#x}(%rbx),%r12d"]
+    (places,) = dict(found(*code, "lea (%rbp,%r12,4),%rdi", f"call {READ}", "nop")).values()  # type: ignore[call-overload]
+    assert 0 < len(places) <= 16
+    assert places[-1] == 3 * 39 + 2

@@ -1,0 +1,145 @@
+"""How sure a modelled speedup is: its interval, the chance that it is one, and what a search makes of that."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cudamaster.core import modelled
+from cudamaster.core.likelihood import LEVEL, LIKELY, Errors, Makeup
+from cudamaster.core.records import from_json, to_json
+from cudamaster.core.speed import Change
+from cudamaster.core.values import CaseVerdict, GpuModel, Modelled, Status, Verdict
+
+# Round figures: nine of ten are within the reach, half within 0.4 of it.
+ERRORS = Errors(0.05, 0.5, 0.1, (0.5, 0.8, LEVEL, 0.99), (0.4, 0.8, 1.0, 2.0), ("atomics",), unlike=1.5)
+MODEL = GpuModel("v7", "NVIDIA H200", 1.8, errors=ERRORS)
+
+
+def makeup(around: float, dram: float, *means: str) -> Makeup:
+    return Makeup({"launches": around, "DRAM": dram}, means)
+
+
+def verdict(times: dict[str, tuple[float, float]], *means: str, model: GpuModel | None = MODEL) -> Verdict:
+    """A kernel whose cases have a baseline of that many µs in DRAM, and that many of its own, beside 10 of a launch."""
+    cases = []
+    for label, (base, own) in times.items():
+        first, second = makeup(10, base), makeup(10, own, *means)
+        call = Modelled(first.whole_us, second.whole_us, base, own, "DRAM", first, second)
+        cases.append(CaseVerdict(label, True, 1.0, Status.CORRECT, modelled=call))
+    assert model is not None
+    speed = modelled.of_cases([(case.weight, case.modelled) for case in cases if case.modelled], model)
+    return Verdict(
+        "k", "cpu", True, Status.CORRECT, "right", score=speed.speedup, speed=speed, cases=tuple(cases), modelled=model
+    )
+
+
+def test_the_reach_grows_with_what_differs() -> None:
+    """By hand: of two calls of 20 and 15 µs, 5 µs differ."""
+    same = makeup(10, 10)
+    assert ERRORS.reach(same, same) == pytest.approx(0.05)
+    assert ERRORS.reach(same, makeup(10, 5)) == pytest.approx(0.05 + 0.5 * 5 / 20)
+    assert ERRORS.reach(makeup(10, 5), same) == ERRORS.reach(same, makeup(10, 5))
+    # As long in all, but elsewhere.
+    assert ERRORS.reach(same, Makeup({"launches": 10, "L2": 10})) == pytest.approx(0.05 + 0.5)
+    assert ERRORS.reach(same, makeup(10, 10, "atomics")) == pytest.approx(0.05 + 0.1)
+
+
+def test_it_is_longer_for_a_kernel_unlike_all_that_were_fitted() -> None:
+    """Also where both have what is new: nothing is known of either."""
+    first = makeup(10, 10, "clusters")
+    assert ERRORS.reach(first, first) == pytest.approx(1.5 * 0.05)
+
+
+def test_a_chance_follows_from_the_shares() -> None:
+    assert ERRORS.chance(1.0, 0.1) == 0.5
+    assert ERRORS.chance(math.exp(0.1), 0.1) == pytest.approx(0.5 + LEVEL / 2)
+    assert ERRORS.chance(math.exp(-0.1), 0.1) == pytest.approx(0.5 - LEVEL / 2)
+    assert ERRORS.chance(math.exp(0.02), 0.1) == pytest.approx(0.5 + 0.25 / 2)
+    assert ERRORS.chance(1e9, 0.1) == pytest.approx(0.995)  # never sure
+    assert ERRORS.chance(2.0, 0.0) == 1
+
+
+def test_one_rule_says_what_is_likely() -> None:
+    reach = 0.1
+    at_rule = math.exp(reach * 0.8)  # eight of ten are within that, so one of ten is beyond it on either side
+    assert ERRORS.chance(at_rule, reach) == pytest.approx(LIKELY)
+    assert ERRORS.speed(at_rule * 1.001, reach).change is Change.FASTER
+    assert ERRORS.speed(at_rule / 1.001, reach).change is Change.UNSURE
+    assert ERRORS.speed(1.001 / at_rule, reach).change is Change.UNSURE
+    assert ERRORS.speed(0.999 / at_rule, reach).change is Change.SLOWER
+    speed = ERRORS.speed(1.3, reach)
+    assert (speed.interval.low, speed.interval.high) == (pytest.approx(1.3 / math.exp(reach)),
+                                                         pytest.approx(1.3 * math.exp(reach)))  # fmt: skip
+
+
+def test_two_kernels_are_compared_with_each_other_and_not_both_with_the_baseline() -> None:
+    """Against a slow baseline both are 3 times as fast, give or take much; of each other the model knows more."""
+    first, second = verdict({"N=8": (50, 10), "N=9": (70, 10)}), verdict({"N=8": (50, 7), "N=9": (70, 7)})
+    found = modelled.against(first, second)
+    assert found is not None
+    assert first.speed is not None
+    assert found.speedup == pytest.approx((second.score or 0) / (first.score or 1))
+    assert found.interval.high / found.speedup == pytest.approx(math.exp(0.05 + 0.5 * 3 / 20))
+    assert first.speed.interval.high / first.speed.speedup > 1.4
+    assert found.change is Change.FASTER
+    close = modelled.against(first, verdict({"N=8": (50, 9.7), "N=9": (70, 9.7)}))
+    assert close is not None
+    assert close.change is Change.UNSURE
+
+
+def test_without_errors_or_makeups_nothing_is_said_of_two_kernels() -> None:
+    """Records of before, and times of eager PyTorch."""
+    older = GpuModel("v6", "NVIDIA H200", 1.8)
+    known, bare = verdict({"N=8": (50, 10)}), verdict({"N=8": (50, 10)}, model=older)
+    assert modelled.against(known, bare) is None
+    cases = tuple(
+        replace(case, modelled=replace(case.modelled, candidate_makeup=None)) for case in known.cases if case.modelled
+    )
+    assert modelled.against(replace(known, cases=cases), known) is None
+    assert modelled.against(replace(known, score=None), known) is None
+    assert bare.speed is not None
+    assert bare.speed.chance is None
+    assert bare.speed.interval.high == pytest.approx(1.8 * bare.speed.speedup)  # by the error of all kernels
+
+
+def test_a_record_brings_its_errors_along() -> None:
+    """What is read says what was written, whatever the model's errors are by then."""
+    made = verdict({"N=8": (50, 10)}, "atomics")
+    text = json.dumps(to_json(made))
+    again = from_json(Verdict, json.loads(text))
+    assert again == made
+    assert modelled.against(again, again) == modelled.against(made, made)
+    older = json.dumps(to_json(verdict({"N=8": (50, 10)}, model=GpuModel("v6", "NVIDIA H200", 1.8))))
+    assert "errors" not in older
+    assert "chance" not in older
+
+
+def test_a_damaged_record_says_nothing_wrong_of_itself() -> None:
+    """Shares without reaches, as only another program writes them, are no reason to fail."""
+    assert replace(ERRORS, reaches=()).chance(2.0, 0.1) == 0.5
+    assert replace(ERRORS, shares=(0.5,)).chance(2.0, 0.1) == 0.75
+
+
+def test_what_ships_has_intervals_of_the_h200(tmp_path: Path) -> None:
+    """And wider ones for other GPUs, of which nothing was measured."""
+    from cudamaster.modelling import constants
+
+    kept = constants.shipped().intervals
+    assert kept is not None
+    assert kept.gpu == "NVIDIA H200"
+    assert kept.reaches[LEVEL] == pytest.approx(1)
+    own, assumed = kept.errors(), kept.errors(assumed=True)
+    assert list(own.reaches) == sorted(own.reaches)
+    assert assumed.floor >= own.floor
+    assert assumed.of_difference >= own.of_difference
+    assert (own.assumed_of, assumed.assumed_of) == ("", "NVIDIA H200")
+    said = GpuModel("v7", "NVIDIA A100 SXM", errors=assumed).described
+    assert "its error is not known: no time was measured there" in said
+    path = tmp_path / "constants.yaml"
+    path.write_text(constants.to_yaml(constants.shipped(), {}))
+    assert constants.load(path) == constants.shipped()
