@@ -5,20 +5,25 @@
 //      earlier call left. Instead the eight blocks of a cluster share out all that lies before it, a vector of each
 //      earlier cluster for each thread, requested together with its own one. Two numbers of each block go to its
 //      neighbours by stores that the receiver's barrier counts, and that is the only exchange. No state is left
-//      between calls, sums have a fixed order, and what fits in one tile is scanned by one block.
-//      262144 elements take 2.5 to 2.7 µs beyond an empty launch in fp32 and 1.8 to 2.1 in bf16, step 1 takes 8.1 in
-//      fp32, in turn with it. By flags in memory it was 3.2 to 3.9 in fp32, by one cluster that keeps all elements 5.
-//      All times are from before the wait had the scope of the cluster. Longer inputs, and GPUs without clusters,
-//      take a clearing launch and a single pass: a block takes the next tile and looks back, 32 tiles at a time, to
-//      the nearest one that knows the sum of all before it.
+//      between calls, sums have a fixed order, and what fits in one tile is scanned by one block. 262144 elements
+//      take 2.5 to 2.7 µs beyond an empty launch in fp32 and 1.8 to 2.1 in bf16, step 1 takes 8.1 in fp32, in turn
+//      with it. By flags in memory it was 3.2 to 3.9 in fp32, by one cluster that keeps all elements 5. Those times
+//      are from before the wait had the scope of the cluster. Fewer threads a block, where eight clusters of them
+//      have all elements, save 0.35 to 0.5 in fp32 and 0.1 to 0.3 in bf16 from 16384 to 131072. On the device 1024,
+//      16384, 65536 and 262144 elements take 3.9, 4.4, 5.3 and 5.8 µs, and CUB 7.0, 7.9, 8.8 and 8.9. Twice CUB's
+//      speed is out of reach at 1024, as a kernel that only copies takes 3.65; at the others a copy takes 3.7 to 4.1,
+//      which leaves 0.3 µs for the sums.
+//      Longer inputs, and GPUs without clusters, take a clearing launch and a single pass: a block takes the next
+//      tile and looks back, 32 tiles at a time, to the nearest one that knows the sum of all before it. Tiles go one
+//      after another at 25 ns each, so twice the elements a tile take 2^26 from 202 to 176 µs (CUB 179); the pass
+//      begins before the clearing ends, which saves 1.3 to 1.6.
 //      What binds it now: the way of the bytes from memory and L2, with tiles of 2048 1.3 of 2.1 µs in the kernel.
 //      Tiles of 4096, with half as many clusters that read, take 1.4 less in fp32 and 0.4 in bf16.
 // flags: -O3
 #include <cuda_runtime.h>
 
-constexpr int kThreads = 1024;
-constexpr int kWidth = 4;                // elements in 16 bytes
-constexpr int kTile = kThreads * kWidth; // of a block
+constexpr int kAlone = 1024; // threads of a block that has all elements
+constexpr int kWidth = 4;    // elements in 16 bytes
 constexpr int kCluster = 8;
 constexpr int kMaxClusters = 8;
 constexpr unsigned kFullMask = 0xffffffffu;
@@ -126,9 +131,9 @@ __device__ __forceinline__ void prefix_sum_wait(unsigned barrier) {
 #endif
 }
 
-// A tile per block. The blocks of a cluster share out what is before it, and tell each other what they found. Where the
-// grid is one block, it needs no cluster. Input and output are aligned to 16 bytes.
-template <bool kAlone>
+// A tile per block. The blocks of a cluster share out what is before it, and tell each other what they found. Where
+// the grid is one block, it needs no cluster. Input and output are aligned to 16 bytes.
+template <int kThreads, bool kOneBlock>
 __global__ void __launch_bounds__(kThreads)
     prefix_sum_kernel_optimized(float* output, const float* input, int N) {
     __shared__ float2 of_warps[kThreads / 32], of_blocks[kCluster]; // before the cluster, and of the tile
@@ -139,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
     uint4 own = prefix_sum_load(input, first, N);
     int rank = 0;
     float before = 0.0f;
-    if (!kAlone) {
+    if (!kOneBlock) {
         int cluster = blockIdx.x / kCluster;
         rank = blockIdx.x % kCluster;
         uint4 earlier[kMaxClusters - 1]; // a vector of each cluster, all under way before the first is used
@@ -169,12 +174,12 @@ __global__ void __launch_bounds__(kThreads)
     float sum = prefix_sum_warp_scan(x[kWidth - 1], offset);
     if (lane == 31)
         of_warps[warp] = make_float2(before, sum);
-    if (!kAlone)
+    if (!kOneBlock)
         prefix_sum_wait_for_cluster();
     __syncthreads();
     float2 part = lane < kThreads / 32 ? of_warps[lane] : make_float2(0.0f, 0.0f);
     offset += prefix_sum_warp_sum(lane < warp ? part.y : 0.0f);
-    if (!kAlone) {
+    if (!kOneBlock) {
         if (warp == 0) {
             float2 all = make_float2(prefix_sum_warp_sum(part.x), prefix_sum_warp_sum(part.y));
             if (lane < kCluster)
@@ -191,8 +196,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Long inputs, and GPUs without clusters: a block takes the next tile, scans it and looks back for what is before it.
-constexpr int kLongThreads = 512;
-constexpr int kVectors = 4; // of a thread
+constexpr int kLongThreads = 512, kClearThreads = 256;
+constexpr int kVectors = 8; // of a thread
 constexpr int kLongTile = kLongThreads * kVectors * kWidth;
 constexpr int kMaxTiles = 0x7fffffff / kLongTile + 1;
 constexpr int kNap = 20; // nanoseconds
@@ -202,7 +207,22 @@ __device__ unsigned long long
     tile_sums[kMaxTiles]; // a sum in the lower half; in the upper, what it is of, 0 for nothing
 __device__ int tiles_begun;
 
+// A launch may begin before the one before it has ended.
+__device__ __forceinline__ void prefix_sum_begin_next() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Until the launch before this one has ended, and all that it wrote is there.
+__device__ __forceinline__ void prefix_sum_wait_for_last() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 __global__ void prefix_sum_clear_kernel_optimized(int tiles) {
+    prefix_sum_begin_next();
     int tile = blockIdx.x * blockDim.x + threadIdx.x;
     if (tile < tiles)
         tile_sums[tile] = 0;
@@ -246,6 +266,7 @@ __global__ void __launch_bounds__(kLongThreads)
     __shared__ float warp_sums[kLongThreads / 32], sum_before;
     __shared__ int taken;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    prefix_sum_wait_for_last();
     if (threadIdx.x == 0)
         taken = atomicAdd(&tiles_begun, 1); // so that all tiles before this one have begun
     __syncthreads();
@@ -295,29 +316,50 @@ __global__ void __launch_bounds__(kLongThreads)
 }
 
 // Whether clusters could be started: a GPU before sm_90 has none.
-bool prefix_sum_clusters(float* output, const float* input, int N, int clusters) {
+template <int kThreads> bool prefix_sum_clusters(float* output, const float* input, int N) {
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {kCluster, 1, 1};
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(clusters * kCluster);
+    config.gridDim = dim3(((N - 1) / (kCluster * kThreads * kWidth) + 1) * kCluster);
     config.blockDim = dim3(kThreads);
     config.attrs = &attribute;
     config.numAttrs = 1;
-    if (cudaLaunchKernelEx(&config, prefix_sum_kernel_optimized<false>, output, input, N) == cudaSuccess)
+    if (cudaLaunchKernelEx(&config, prefix_sum_kernel_optimized<kThreads, false>, output, input, N) ==
+        cudaSuccess)
         return true;
     cudaGetLastError();
     return false;
 }
 
+void prefix_sum_long(float* output, const float* input, int N) {
+    int tiles = (N - 1) / kLongTile + 1;
+    prefix_sum_clear_kernel_optimized<<<(tiles - 1) / kClearThreads + 1, kClearThreads>>>(tiles);
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(tiles);
+    config.blockDim = dim3(kLongThreads);
+    config.attrs = &early;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, prefix_sum_long_kernel_optimized, output, input, N);
+}
+
 extern "C" void prefix_sum_optimized(float* output, const float* input, int N) {
     bool aligned = (((size_t)output | (size_t)input) & 15) == 0;
-    int clusters = (N - 1) / (kCluster * kTile) + 1;
-    if (N <= kTile && aligned)
-        prefix_sum_kernel_optimized<true><<<1, kThreads>>>(output, input, N);
-    else if (clusters > kMaxClusters || !aligned || !prefix_sum_clusters(output, input, N, clusters)) {
-        int tiles = (N - 1) / kLongTile + 1;
-        prefix_sum_clear_kernel_optimized<<<(tiles - 1) / kThreads + 1, kThreads>>>(tiles);
-        prefix_sum_long_kernel_optimized<<<tiles, kLongThreads>>>(output, input, N);
+    if (N <= kAlone * kWidth && aligned) {
+        prefix_sum_kernel_optimized<kAlone, true><<<1, kAlone>>>(output, input, N);
+        return;
     }
+    constexpr int kMost = kMaxClusters * kCluster * kWidth; // elements for each thread of a block
+    bool started = false;
+    if (aligned && N <= 256 * kMost)
+        started = prefix_sum_clusters<256>(output, input, N);
+    else if (aligned && N <= 512 * kMost)
+        started = prefix_sum_clusters<512>(output, input, N);
+    else if (aligned && N <= 1024 * kMost)
+        started = prefix_sum_clusters<1024>(output, input, N);
+    if (!started)
+        prefix_sum_long(output, input, N);
 }
