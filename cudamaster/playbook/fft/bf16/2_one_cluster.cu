@@ -17,10 +17,10 @@
 //      on in three. A pass transforms 64 to 1024 points in shared memory, 16 in a thread's registers, in up to three
 //      steps of radix 4 to 16; the first leaves its results in the order that lets the others work in place. Between
 //      passes points are in fp32: their upper halves in the output, the lower ones in 4 bytes a point of memory that
-//      is static up to 2^24 points and allocated beyond. A whole call of 2^26 points takes 1.8 ms so, and 2.5 with
-//      all 8 bytes allocated; cuFFT takes 1.5. A later launch begins before the one before it ends. 2^20 points take
-//      22.2 µs on the device and 2^24 235, where cuFFT with its packing takes 32.6 and 393, and passes of eight points
-//      a thread took 30.8 and 333.
+//      is static up to 2^24 points and allocated beyond. A whole call of 2^26 points takes 1.8 ms so, by
+//      cudaMallocAsync 2.1, and with all 8 bytes allocated 2.5; cuFFT takes 1.5. A later launch begins before the one
+//      before it ends. 2^20 points take 22.2 µs on the device and 2^24 235, where cuFFT with its packing takes 32.6
+//      and 393, and passes of eight points a thread took 30.8 and 333.
 //      What binds it now: latency. Of 2.5 µs in the kernel, 1.0 is the way of the points from memory, 0.3 to 0.5 the
 //      exchange, 0.4 the last step and its stores.
 // flags: -O3
@@ -607,7 +607,7 @@ void fft_by_passes_bf16(const __nv_bfloat16* input_real, const __nv_bfloat16* in
     if (N <= kScratch)
         cudaGetSymbolAddress((void**)&between.lower, lower_halves);
     else
-        cudaMallocAsync(&between.lower, sizeof(unsigned) * N, 0);
+        cudaMalloc(&between.lower, sizeof(unsigned) * N);
     if (cut.passes == 2) {
         fft_pass<true, false>(0, input, between, log_n, 0, cut);
         fft_pass<false, false>(1, between, output, log_n, cut.log[0], cut);
@@ -617,7 +617,7 @@ void fft_by_passes_bf16(const __nv_bfloat16* input_real, const __nv_bfloat16* in
         fft_pass<false, true>(2, between, output, log_n, cut.log[0] + cut.log[1], cut);
     }
     if (N > kScratch)
-        cudaFreeAsync(between.lower, 0);
+        cudaFree(between.lower);
 }
 
 template <int kLogM>

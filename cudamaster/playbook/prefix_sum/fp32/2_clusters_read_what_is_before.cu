@@ -3,27 +3,27 @@
 //      long as the rest. Blocks of one launch can tell each other through memory, but on an H200 that takes 0.7, 1.5
 //      and 3.3 µs beyond an empty launch among 8, 32 and 128 blocks, and needs a cooperative launch or words that an
 //      earlier call left. Instead the eight blocks of a cluster share out all that lies before it, a vector of each
-//      earlier cluster for each thread, requested together with its own one. Two numbers of each block go to its
-//      neighbours by stores that the receiver's barrier counts, and that is the only exchange. No state is left
-//      between calls, sums have a fixed order, and what fits in one tile is scanned by one block. 262144 elements
-//      take 2.5 to 2.7 µs beyond an empty launch in fp32 and 1.8 to 2.1 in bf16, step 1 takes 8.1 in fp32, in turn
-//      with it. By flags in memory it was 3.2 to 3.9 in fp32, by one cluster that keeps all elements 5. Those times
-//      are from before the wait had the scope of the cluster. Fewer threads a block, where eight clusters of them
-//      have all elements, save 0.35 to 0.5 in fp32 and 0.1 to 0.3 in bf16 from 16384 to 131072. On the device 1024,
-//      16384, 65536 and 262144 elements take 3.9, 4.4, 5.3 and 5.8 µs, and CUB 7.0, 7.9, 8.8 and 8.9. Twice CUB's
-//      speed is out of reach at 1024, as a kernel that only copies takes 3.65; at the others a copy takes 3.7 to 4.1,
-//      which leaves 0.3 µs for the sums.
+//      earlier cluster for each thread, requested together with its own one. Each warp sends two numbers to all
+//      blocks of its cluster, whose barriers count them, and that is the only exchange. No state is left between
+//      calls, sums have a fixed order, and what fits in one tile is scanned by one block.
+//      262144 elements take 2.5 to 2.7 µs beyond an empty launch, step 1 takes 8.1, in turn with it. By flags in
+//      memory it was 3.2 to 3.9, by one cluster that keeps all elements 5. Those times are from before the wait had
+//      the scope of the cluster. Since then blocks have as few threads as eight clusters of them need: 6.2 instead of
+//      6.7 µs on the device at 16384. That warps send, and not blocks after a sum of theirs, saves 0.2 more.
+//      So it is nearly as fast as a copy. On the device 1024, 4096, 16384, 65536 and
+//      262144 elements take 5.5, 5.8, 6.0, 6.2 and 7.8 µs, a kernel that only copies 5.2, 5.4, 6.0, 6.0 and 6.1, an
+//      empty one 4.5 to 4.7, and CUB 8.5 to 10.6 in the same run, where twice CUB's speed would be faster than a
+//      copy. On another machine an empty kernel took 2.75, and that held at 1024 alone.
 //      Longer inputs, and GPUs without clusters, take a clearing launch and a single pass: a block takes the next
 //      tile and looks back, 32 tiles at a time, to the nearest one that knows the sum of all before it. Tiles go one
-//      after another at 25 ns each, so twice the elements a tile take 2^26 from 202 to 176 µs (CUB 179); the pass
-//      begins before the clearing ends, which saves 1.3 to 1.6.
+//      after another at 25 ns each, so twice the elements a tile take 2^26 from 200 µs to between 176 and 181 (CUB
+//      176 to 179); the pass begins before the clearing ends, which saves 1.3 to 1.6.
 //      What binds it now: the way of the bytes from memory and L2, with tiles of 2048 1.3 of 2.1 µs in the kernel.
-//      Tiles of 4096, with half as many clusters that read, take 1.4 less in fp32 and 0.4 in bf16.
 // flags: -O3
 #include <cuda_runtime.h>
 
-constexpr int kAlone = 1024; // threads of a block that has all elements
-constexpr int kWidth = 4;    // elements in 16 bytes
+constexpr int kAlone = 256; // threads of a block that has all elements
+constexpr int kWidth = 4;   // elements in 16 bytes
 constexpr int kCluster = 8;
 constexpr int kMaxClusters = 8;
 constexpr unsigned kFullMask = 0xffffffffu;
@@ -131,28 +131,29 @@ __device__ __forceinline__ void prefix_sum_wait(unsigned barrier) {
 #endif
 }
 
-// A tile per block. The blocks of a cluster share out what is before it, and tell each other what they found. Where
-// the grid is one block, it needs no cluster. Input and output are aligned to 16 bytes.
+// A tile per block. The blocks of a cluster share out what is before it, and each warp tells all others what it
+// found. Where the grid is one block, it needs no cluster. Input and output are aligned to 16 bytes.
 template <int kThreads, bool kOneBlock>
 __global__ void __launch_bounds__(kThreads)
     prefix_sum_kernel_optimized(float* output, const float* input, int N) {
-    __shared__ float2 of_warps[kThreads / 32], of_blocks[kCluster]; // before the cluster, and of the tile
+    constexpr int kWarps = kThreads / 32,
+                  kAll = kOneBlock ? kWarps : kWarps * kCluster; // of block and cluster
+    __shared__ float2 of_warps[kAll];                            // before the cluster, and of the tile
     __shared__ unsigned long long arrived;
     unsigned barrier = prefix_sum_shared(&arrived);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int rank = kOneBlock ? 0 : blockIdx.x % kCluster;
+    int lane = threadIdx.x % 32, warp = rank * kWarps + threadIdx.x / 32; // of all
     int first = (blockIdx.x * kThreads + threadIdx.x) * kWidth;
     uint4 own = prefix_sum_load(input, first, N);
-    int rank = 0;
     float before = 0.0f;
     if (!kOneBlock) {
         int cluster = blockIdx.x / kCluster;
-        rank = blockIdx.x % kCluster;
         uint4 earlier[kMaxClusters - 1]; // a vector of each cluster, all under way before the first is used
 #pragma unroll
         for (int c = 0; c < kMaxClusters - 1; ++c)
             if (c < cluster)
                 earlier[c] = ((const uint4*)input)[(c * kCluster + rank) * kThreads + threadIdx.x];
-        prefix_sum_expect(barrier, kCluster * sizeof(float2));
+        prefix_sum_expect(barrier, kAll * sizeof(float2));
 #pragma unroll
         for (int c = 0; c < kMaxClusters - 1; ++c) {
             float y[kWidth];
@@ -171,24 +172,22 @@ __global__ void __launch_bounds__(kThreads)
     for (int k = 1; k < kWidth; ++k)
         x[k] += x[k - 1];
     float offset; // sum of all before the thread, from its warp's first element on
-    float sum = prefix_sum_warp_scan(x[kWidth - 1], offset);
-    if (lane == 31)
-        of_warps[warp] = make_float2(before, sum);
-    if (!kOneBlock)
-        prefix_sum_wait_for_cluster();
-    __syncthreads();
-    float2 part = lane < kThreads / 32 ? of_warps[lane] : make_float2(0.0f, 0.0f);
-    offset += prefix_sum_warp_sum(lane < warp ? part.y : 0.0f);
+    float sum = __shfl_sync(kFullMask, prefix_sum_warp_scan(x[kWidth - 1], offset), 31);
     if (!kOneBlock) {
-        if (warp == 0) {
-            float2 all = make_float2(prefix_sum_warp_sum(part.x), prefix_sum_warp_sum(part.y));
-            if (lane < kCluster)
-                prefix_sum_send(lane, prefix_sum_shared(&of_blocks[rank]), all, barrier);
-        }
+        prefix_sum_wait_for_cluster();
+        if (lane < kCluster)
+            prefix_sum_send(lane, prefix_sum_shared(&of_warps[warp]), make_float2(before, sum), barrier);
         prefix_sum_wait(barrier);
-        part = lane < kCluster ? of_blocks[lane] : make_float2(0.0f, 0.0f);
-        offset += prefix_sum_warp_sum(part.x + (lane < rank ? part.y : 0.0f));
+    } else {
+        if (lane == 0)
+            of_warps[warp] = make_float2(before, sum);
+        __syncthreads();
     }
+    float part = 0.0f;
+#pragma unroll
+    for (int i = lane; i < kAll; i += 32)
+        part += of_warps[i].x + (i < warp ? of_warps[i].y : 0.0f);
+    offset += prefix_sum_warp_sum(part);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k)
         x[k] += offset;
