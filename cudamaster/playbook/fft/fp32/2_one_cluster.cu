@@ -5,21 +5,23 @@
 //      row. The stores count themselves at the receiver's barrier, so nothing waits for a fence: on an H200, 16384
 //      points take 1.9 µs beyond an empty launch so, and 3.5 with a barrier of the cluster. A thread has eight points
 //      and takes up to five steps of radix 8, the last of radix 2, 4 or 8. Roots are computed while points are on
-//      their way. A product of rounded roots is off by as much as all its factors, so the second and the fourth power
-//      of a root are computed apart, which halves the error and takes 0.5. Roots by calls of one function are slower
-//      by 0.7, a table of roots in shared memory is no faster.
+//      their way, most of them once a block, into tables: up to 2048 points that saves 0.2 to 0.4 µs on the device,
+//      to 8192 0.1, as the threads of a block would otherwise compute as long as they wait. A product of rounded
+//      roots is off by as much as all its factors, so the second and the fourth power of a root are computed apart,
+//      which halves the error and takes 0.5. Roots by calls of one function are slower by 0.7.
 //      By `evaluate`, 16384 points take 13.4 µs in fp32 and 15.6 in bf16, where an empty launch takes 10.4 and 11.1;
-//      step 1 takes 4 µs more than this one in fp32, in turn with it. On the device 1024 points take 4.4 and 16384
-//      5.7, bf16 up to 0.3 more, where cuFFT with its packing takes 9.7 and 18.5, an empty kernel 2.75, and one that
-//      only loads and stores the points 3.65 and 3.9. The times by `evaluate` are from before the wait had the scope
-//      of the cluster.
+//      step 1 takes 4 µs more than this one in fp32, in turn with it. On the device 1024, 4096 and 16384 points take
+//      5.8, 6.6 and 7.3 µs, where cuFFT with its packing takes 11.1, 12.5 and 19.6, an empty kernel 4.3 to 4.5, and
+//      one that only loads and stores the points 5.2 to 5.5. On another machine an empty kernel took 2.75, this one
+//      4.4 to 5.7 before it had the tables, and cuFFT 9.7 to 18.5. The times by `evaluate` are from before the tables
+//      and before the wait had the scope of the cluster.
 //      Longer transforms, and those from 4096 points on without clusters, go through memory in two passes, from 2^21
 //      on in three. A pass transforms 64 to 1024 points in shared memory, 16 in a thread's registers, in up to three
 //      steps of radix 4 to 16; the first leaves its results in the order that lets the others work in place, in the
-//      output. Tiles of the three passes are 16 or 32 transforms wide: longer segments of memory gain 5 to 18 %. A
+//      output. Tiles of the three passes are 16 or 32 transforms wide: longer segments of memory gain up to 17 %. A
 //      later launch begins before the one before it ends. 2^20 points take 20.6 µs on the device and 2^26 974, where
-//      cuFFT without the packing takes 21.6 and 1002, and passes of eight points a thread took 28.4 and 1231. What
-//      binds it now: latency. Of 2.5 µs in the kernel, 1.0 is the way of the points from memory, 0.3 to 0.5 the
+//      cuFFT without the packing takes 21.6 and 1002, and passes of eight points a thread took 28.4 and 1231.
+//      What binds it now: latency. Of 2.5 µs in the kernel, 1.0 is the way of the points from memory, 0.3 to 0.5 the
 //      exchange, 0.4 the last step and its stores.
 // flags: -O3
 #include <cuda_runtime.h>
@@ -101,6 +103,13 @@ __device__ __forceinline__ void fft_turn(float2* v, const FftRoots& roots) {
     v[7] = fft_product(v[7], fft_product(roots.fourth, third));
 }
 
+// The same by a table: `first` is the place of the first power.
+__device__ __forceinline__ void fft_turn(float2* v, const float2* table, int first) {
+#pragma unroll
+    for (int k = 1; k < 8; ++k)
+        v[k] = fft_product(v[k], table[k * first]);
+}
+
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
     return (unsigned)__cvta_generic_to_shared(pointer);
 }
@@ -163,6 +172,10 @@ __global__ void __launch_bounds__(kMaxThreads)
     constexpr int kRow = M + (kLength == 32 ? 0 : kLength),
                   kLastRow = M + 1; // with padding against conflicts
     __shared__ float2 points[64 * kColumns + kRows], rows[kRows * kRow];
+    // Roots of 64, of M and, where that is no more than there are threads, of N / 8.
+    constexpr int kEighths = M <= 32 ? N / 8 : 0, kRoots = 64 + M + kEighths;
+    __shared__ float2 roots[kRoots];
+    const float2 *row_roots = roots + 64, *eighth_roots = row_roots + M;
     __shared__ unsigned long long arrived;
     unsigned barrier = shared_address(&arrived);
     int rank = kBlocks > 1 ? (int)blockIdx.x : 0;
@@ -176,17 +189,23 @@ __global__ void __launch_bounds__(kMaxThreads)
     if constexpr (kBlocks > 1)
         fft_expect(barrier, kRows * M * sizeof(float2));
     // roots while the points are on their way
-    FftRoots column_roots = fft_roots(g / 64.0f), eighths = fft_roots((float)m / (N / 8));
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kRoots; i += blockDim.x)
+        roots[i] = fft_root(i < 64 ? i / 64.0f : i < 64 + M ? (i - 64.0f) / M : (i - 64.0f - M) / (N / 8));
+    FftRoots eighths;
+    if constexpr (kEighths == 0)
+        eighths = fft_roots((float)m / (N / 8));
     float2 root = fft_root((float)(g * m) / N);
     if constexpr (kBlocks > 1)
         fft_wait_for_cluster();
+    __syncthreads();
 
     float2 v[8];
 #pragma unroll
     for (int r = 0; r < 8; ++r)
         v[r] = make_float2(real[r], img[r]);
     fft_in_registers<8>(v);
-    fft_turn(v, column_roots);
+    fft_turn(v, roots, g);
 #pragma unroll
     for (int a = 0; a < 8; ++a)
         points[(a * 8 + g) * kColumns + column] = v[a];
@@ -195,7 +214,10 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int r = 0; r < 8; ++r)
         v[r] = points[(g * 8 + r) * kColumns + column];
     fft_in_registers<8>(v);
-    fft_turn(v, eighths);
+    if constexpr (kEighths > 0)
+        fft_turn(v, eighth_roots, m);
+    else
+        fft_turn(v, eighths);
 #pragma unroll
     for (int e = 0; e < 8; ++e) { // row g + 8 e of all
         constexpr int kEach = 8 / kBlocks;
@@ -207,7 +229,6 @@ __global__ void __launch_bounds__(kMaxThreads)
     }
 
     int row = threadIdx.x / kLength, j = threadIdx.x % kLength;
-    FftRoots row_roots = fft_roots((float)j / M);
     if constexpr (kBlocks > 1)
         fft_wait(barrier);
     else
@@ -216,7 +237,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int r = 0; r < 8; ++r)
         v[r] = rows[row * kRow + j + kLength * r];
     fft_in_registers<8>(v);
-    fft_turn(v, row_roots);
+    fft_turn(v, row_roots, j);
     int digit = 0; // of the results of two more steps
     if constexpr (kTwoMore) {
         // A row has threads of one warp. Its eighths are turned by kLast points, against conflicts.
@@ -231,7 +252,7 @@ __global__ void __launch_bounds__(kMaxThreads)
         for (int r = 0; r < 8; ++r)
             v[r] = rows[row * kRow + digit * kLength + (j + kLast * (r + digit)) % kLength];
         fft_in_registers<8>(v);
-        fft_turn(v, fft_roots((float)j / kLength));
+        fft_turn(v, row_roots, 8 * j);
     }
 #pragma unroll
     for (int a = 0; a < 8; ++a)
