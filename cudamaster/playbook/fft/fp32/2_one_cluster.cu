@@ -5,14 +5,22 @@
 //      row. The stores count themselves at the receiver's barrier, so nothing waits for a fence: on an H200, 16384
 //      points take 1.9 µs beyond an empty launch so, and 3.5 with a barrier of the cluster. A thread has eight points
 //      and takes up to five steps of radix 8, the last of radix 2, 4 or 8. Roots are computed while points are on
-//      their way. A product of rounded roots is off by as much as all its factors, so the second and the fourth power
-//      of a root are computed apart, which halves the error and takes 0.5. Roots by calls of one function are slower
-//      by 0.7, a table of roots in shared memory is no faster.
+//      their way, most of them once a block, into tables: up to 2048 points that saves 0.2 to 0.4 µs on the device,
+//      to 8192 0.1, as the threads of a block would otherwise compute as long as they wait. A product of rounded
+//      roots is off by as much as all its factors, so the second and the fourth power of a root are computed apart,
+//      which halves the error and takes 0.5. Roots by calls of one function are slower by 0.7.
 //      By `evaluate`, 16384 points take 13.4 µs in fp32 and 15.6 in bf16, where an empty launch takes 10.4 and 11.1;
-//      step 1 takes 4 µs more than this one in fp32, in turn with it. All times are from before the wait had the
-//      scope of the cluster.
-//      Longer transforms, and those from 4096 points on without clusters, go through memory in passes of 64 to 512
-//      points, the first of which leaves them in the order that lets the others work in place.
+//      step 1 takes 4 µs more than this one in fp32, in turn with it. On the device 1024, 4096 and 16384 points take
+//      5.8, 6.6 and 7.3 µs, where cuFFT with its packing takes 11.1, 12.5 and 19.6, an empty kernel 4.3 to 4.5, and
+//      one that only loads and stores the points 5.2 to 5.5. On another machine an empty kernel took 2.75, this one
+//      4.4 to 5.7 before it had the tables, and cuFFT 9.7 to 18.5. The times by `evaluate` are from before the tables
+//      and before the wait had the scope of the cluster.
+//      Longer transforms, and those from 4096 points on without clusters, go through memory in two passes, from 2^21
+//      on in three. A pass transforms 64 to 1024 points in shared memory, 16 in a thread's registers, in up to three
+//      steps of radix 4 to 16; the first leaves its results in the order that lets the others work in place, in the
+//      output. Tiles of the three passes are 16 or 32 transforms wide: longer segments of memory gain up to 17 %. A
+//      later launch begins before the one before it ends. 2^20 points take 20.6 µs on the device and 2^26 974, where
+//      cuFFT without the packing takes 21.6 and 1002, and passes of eight points a thread took 28.4 and 1231.
 //      What binds it now: latency. Of 2.5 µs in the kernel, 1.0 is the way of the points from memory, 0.3 to 0.5 the
 //      exchange, 0.4 the last step and its stores.
 // flags: -O3
@@ -20,9 +28,6 @@
 
 constexpr int kShort = 512; // points that one block transforms two a thread
 constexpr int kMaxThreads = 256;
-constexpr int kPassThreads = 1024;
-constexpr int kLogPass = 13; // points of a block of a pass: eight a thread
-constexpr int kMaxPasses = 4;
 
 // exp(-2 pi i turns)
 __device__ __forceinline__ float2 fft_root(float turns) {
@@ -98,6 +103,13 @@ __device__ __forceinline__ void fft_turn(float2* v, const FftRoots& roots) {
     v[7] = fft_product(v[7], fft_product(roots.fourth, third));
 }
 
+// The same by a table: `first` is the place of the first power.
+__device__ __forceinline__ void fft_turn(float2* v, const float2* table, int first) {
+#pragma unroll
+    for (int k = 1; k < 8; ++k)
+        v[k] = fft_product(v[k], table[k * first]);
+}
+
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
     return (unsigned)__cvta_generic_to_shared(pointer);
 }
@@ -160,6 +172,10 @@ __global__ void __launch_bounds__(kMaxThreads)
     constexpr int kRow = M + (kLength == 32 ? 0 : kLength),
                   kLastRow = M + 1; // with padding against conflicts
     __shared__ float2 points[64 * kColumns + kRows], rows[kRows * kRow];
+    // Roots of 64, of M and, where that is no more than there are threads, of N / 8.
+    constexpr int kEighths = M <= 32 ? N / 8 : 0, kRoots = 64 + M + kEighths;
+    __shared__ float2 roots[kRoots];
+    const float2 *row_roots = roots + 64, *eighth_roots = row_roots + M;
     __shared__ unsigned long long arrived;
     unsigned barrier = shared_address(&arrived);
     int rank = kBlocks > 1 ? (int)blockIdx.x : 0;
@@ -173,17 +189,23 @@ __global__ void __launch_bounds__(kMaxThreads)
     if constexpr (kBlocks > 1)
         fft_expect(barrier, kRows * M * sizeof(float2));
     // roots while the points are on their way
-    FftRoots column_roots = fft_roots(g / 64.0f), eighths = fft_roots((float)m / (N / 8));
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kRoots; i += blockDim.x)
+        roots[i] = fft_root(i < 64 ? i / 64.0f : i < 64 + M ? (i - 64.0f) / M : (i - 64.0f - M) / (N / 8));
+    FftRoots eighths;
+    if constexpr (kEighths == 0)
+        eighths = fft_roots((float)m / (N / 8));
     float2 root = fft_root((float)(g * m) / N);
     if constexpr (kBlocks > 1)
         fft_wait_for_cluster();
+    __syncthreads();
 
     float2 v[8];
 #pragma unroll
     for (int r = 0; r < 8; ++r)
         v[r] = make_float2(real[r], img[r]);
     fft_in_registers<8>(v);
-    fft_turn(v, column_roots);
+    fft_turn(v, roots, g);
 #pragma unroll
     for (int a = 0; a < 8; ++a)
         points[(a * 8 + g) * kColumns + column] = v[a];
@@ -192,7 +214,10 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int r = 0; r < 8; ++r)
         v[r] = points[(g * 8 + r) * kColumns + column];
     fft_in_registers<8>(v);
-    fft_turn(v, eighths);
+    if constexpr (kEighths > 0)
+        fft_turn(v, eighth_roots, m);
+    else
+        fft_turn(v, eighths);
 #pragma unroll
     for (int e = 0; e < 8; ++e) { // row g + 8 e of all
         constexpr int kEach = 8 / kBlocks;
@@ -204,7 +229,6 @@ __global__ void __launch_bounds__(kMaxThreads)
     }
 
     int row = threadIdx.x / kLength, j = threadIdx.x % kLength;
-    FftRoots row_roots = fft_roots((float)j / M);
     if constexpr (kBlocks > 1)
         fft_wait(barrier);
     else
@@ -213,7 +237,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int r = 0; r < 8; ++r)
         v[r] = rows[row * kRow + j + kLength * r];
     fft_in_registers<8>(v);
-    fft_turn(v, row_roots);
+    fft_turn(v, row_roots, j);
     int digit = 0; // of the results of two more steps
     if constexpr (kTwoMore) {
         // A row has threads of one warp. Its eighths are turned by kLast points, against conflicts.
@@ -228,7 +252,7 @@ __global__ void __launch_bounds__(kMaxThreads)
         for (int r = 0; r < 8; ++r)
             v[r] = rows[row * kRow + digit * kLength + (j + kLast * (r + digit)) % kLength];
         fft_in_registers<8>(v);
-        fft_turn(v, fft_roots((float)j / kLength));
+        fft_turn(v, row_roots, 8 * j);
     }
 #pragma unroll
     for (int a = 0; a < 8; ++a)
@@ -279,170 +303,304 @@ __global__ void __launch_bounds__(kShort / 2)
     }
 }
 
-// How a long transform is cut into passes: N is the product of their lengths 1 << log[pass].
+// 16 points: four transforms of four, turned, and four of four across them.
+__device__ __forceinline__ void fft_sixteen(float2* v) {
+    constexpr float kCos = 0.92387953251128674f, kSin = 0.38268343236508977f, kHalf = 0.70710678118654752f;
+    float2 w[16];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+        float2 column[4] = {v[r], v[r + 4], v[r + 8], v[r + 12]};
+        fft_in_registers<4>(column);
+#pragma unroll
+        for (int a = 0; a < 4; ++a)
+            w[4 * a + r] = column[a];
+    }
+    w[5] = fft_product(w[5], make_float2(kCos, -kSin));
+    w[6] = make_float2(kHalf * (w[6].x + w[6].y), kHalf * (w[6].y - w[6].x));
+    w[7] = fft_product(w[7], make_float2(kSin, -kCos));
+    w[9] = make_float2(kHalf * (w[9].x + w[9].y), kHalf * (w[9].y - w[9].x));
+    w[10] = fft_quarter_turn(w[10]);
+    w[11] = make_float2(kHalf * (w[11].y - w[11].x), -kHalf * (w[11].x + w[11].y));
+    w[13] = fft_product(w[13], make_float2(kSin, -kCos));
+    w[14] = make_float2(kHalf * (w[14].y - w[14].x), -kHalf * (w[14].x + w[14].y));
+    w[15] = fft_product(w[15], make_float2(-kCos, kSin));
+#pragma unroll
+    for (int a = 0; a < 4; ++a) {
+        fft_in_registers<4>(w + 4 * a);
+#pragma unroll
+        for (int b = 0; b < 4; ++b)
+            v[a + 4 * b] = w[4 * a + b];
+    }
+}
+
+template <int kPoints> __device__ __forceinline__ void fft_step(float2* v) {
+    if constexpr (kPoints == 16)
+        fft_sixteen(v);
+    else
+        fft_in_registers<kPoints>(v);
+}
+
+// How a long transform is cut into passes: N is the product of their lengths 1 << log[pass]. The number of a
+// transform of the first pass has a digit of `lower` bits and, with three passes, one of `upper` bits above it.
 struct FftCut {
-    int passes, log[kMaxPasses];
+    int passes, log[3], lower, upper;
 };
 
-// Where the transforms of the first pass belong: their number with its digits in reverse, one for each later pass.
-__device__ int fft_reversed(int number, int bits, const FftCut& cut) {
-    int place = 0, shift = 0;
-    for (int pass = 1; pass < cut.passes; ++pass) {
-        bits -= cut.log[pass];
-        place |= (number >> bits & ((1 << cut.log[pass]) - 1)) << shift;
-        shift += cut.log[pass];
-    }
-    return place;
+// Where a transform of the first pass belongs: its number with its digits in reverse, one for each later pass.
+__device__ __forceinline__ int fft_reversed(int number, const FftCut& cut) {
+    return (number >> cut.lower) + ((number & ((1 << cut.lower) - 1)) << cut.upper);
 }
 
 // exp(-2 pi i numerator / 2^bits), by the angle that is nearest to zero
-__device__ float2 fft_fine_root(unsigned numerator, int bits) {
+__device__ __forceinline__ float2 fft_fine_root(unsigned numerator, int bits) {
     int nearest = (int)(numerator << (32 - bits)) >> (32 - bits);
     return fft_root(nearest * (1.0f / (1u << bits)));
 }
 
-__device__ __forceinline__ float fft_number(float x) {
+template <class T> __device__ __forceinline__ T fft_rounded(float x) {
     return x;
 }
 
-__device__ __forceinline__ void fft_store(float* at, float x) {
-    *at = x;
+// Points of which the real and the imaginary parts are in arrays of their own.
+template <class T, class Pointer = T*> struct FftArrays {
+    Pointer real, img;
+    struct Raw {
+        T real, img;
+    };
+    __device__ __forceinline__ Raw load(size_t at) const { return {real[at], img[at]}; }
+    __device__ __forceinline__ void store(size_t at, float2 point) const {
+        real[at] = fft_rounded<T>(point.x);
+        img[at] = fft_rounded<T>(point.y);
+    }
+    static __device__ __forceinline__ float2 point(const Raw& raw) { return make_float2(raw.real, raw.img); }
+};
+
+// A launch may begin before the one before it has ended.
+__device__ __forceinline__ void fft_begin_next() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
-// One pass of a long transform: transforms of R = 1 << kLogR points. The first pass takes points N / R apart and writes
-// results side by side, each later one combines, in place, `made` = 1 << log_made results of those before with R - 1
-// others. A block has neighbouring transforms, so that it reads and writes neighbours.
-template <int kLogR, bool kFirst, class From, class To>
-__global__ void __launch_bounds__(kPassThreads)
-    fft_pass_kernel_optimized(const From* from_real, const From* from_img, To* to_real, To* to_img, int log_n,
-                              int log_made, FftCut cut) {
-    constexpr int R = 1 << kLogR, kGroup = R / 8, kLast = R / 64, kColumns = (1 << kLogPass) / R;
-    constexpr int kRow = kLast * 65; // of a transform whose results are written side by side
+// Until the launch before this one has ended, and all that it wrote is there.
+__device__ __forceinline__ void fft_wait_for_last() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// A transform of R = 16 * kMiddle * kLast points in a pass, and the tile of kColumns of them that a block has. A
+// thread has 16 points.
+template <int kLogR, int kLogColumns> struct FftTile {
+    static constexpr int kR = 1 << kLogR, kColumns = 1 << kLogColumns;
+    static constexpr int kMiddle = kLogR <= 8 ? 1 : kLogR == 9 ? 8 : 16;
+    static constexpr int kLast = kR / 16 / kMiddle; // 4, 8 or 16
+    static constexpr int kGroup = kR / 16, kThreads = kGroup * kColumns;
+    // Places of what the last step reads, against conflicts of banks: kLast sets of those that the last step makes,
+    // each with one more; in the first pass column by column.
+    static constexpr int kSet = 16 * kMiddle + 1;
+    static constexpr int kSpread = kColumns >= 16 ? 1 : 16 / kColumns;
+    static constexpr int kColumn = (kSet * kLast - kSpread + 15) / 16 * 16 + kSpread;
+    static constexpr int kPoints = kColumn * kColumns; // of shared memory, enough for either order
+    static constexpr int kBytes = (kPoints + kR + kGroup) * (int)sizeof(float2);
+};
+
+// One pass of a long transform. The first pass takes points N / R apart and writes results side by side, each later
+// one combines, in place, `made` = 1 << log_made results of those before with R - 1 others. A block has neighbouring
+// transforms, so that it reads and writes neighbours.
+template <int kLogR, int kLogColumns, bool kFirst, class From, class To>
+__global__ void __launch_bounds__(FftTile<kLogR, kLogColumns>::kThreads,
+                                  1024 / FftTile<kLogR, kLogColumns>::kThreads)
+    fft_pass_kernel_optimized(From from, To to, int log_n, int log_made, FftCut cut) {
+    using Tile = FftTile<kLogR, kLogColumns>;
+    constexpr int R = Tile::kR, kGroup = Tile::kGroup, kColumns = Tile::kColumns, kThreads = Tile::kThreads;
+    constexpr int kMiddle = Tile::kMiddle, kLast = Tile::kLast, kSet = Tile::kSet;
     extern __shared__ float2 fft_points[];
+    float2 *roots = fft_points + Tile::kPoints, *fewer_roots = roots + R; // of R and of R / 16
     int column = threadIdx.x % kColumns, g = threadIdx.x / kColumns;
     int number = blockIdx.x * kColumns + column;
-    bool exists = number < 1 << (log_n - kLogR); // always, from 1 << kLogPass points on
     int bits = kFirst ? log_n - kLogR : log_made;
     int low = number & ((1 << bits) - 1);
     size_t first = ((size_t)(number >> bits) << (bits + kLogR)) + low;
-    float2 v[8];
+    fft_begin_next();
+    if (!kFirst)
+        fft_wait_for_last();
+    float2 v[16];
+    {
+        typename From::Raw raw[16];
 #pragma unroll
-    for (int r = 0; r < 8; ++r) {
-        size_t at = first + ((size_t)(g + kGroup * r) << bits);
-        v[r] = exists ? make_float2(fft_number(from_real[at]), fft_number(from_img[at]))
-                      : make_float2(0.0f, 0.0f);
+        for (int r = 0; r < 16; ++r)
+            raw[r] = from.load(first + ((size_t)(g + kGroup * r) << bits));
+#pragma unroll 1
+        for (int i = threadIdx.x; i < R; i += kThreads)
+            roots[i] = fft_root((float)i / R);
+        if (kMiddle > 1)
+#pragma unroll 1
+            for (int i = threadIdx.x; i < kGroup; i += kThreads)
+                fewer_roots[i] = fft_root((float)i / kGroup);
+#pragma unroll
+        for (int r = 0; r < 16; ++r)
+            v[r] = From::point(raw[r]);
     }
     if (!kFirst) {
         int made_now = log_made + kLogR;
         unsigned step = (unsigned)low * kGroup;
-        fft_turn(v, {fft_fine_root(step, made_now), fft_fine_root(2 * step, made_now),
-                     fft_fine_root(4 * step, made_now)});
-        float2 root = fft_fine_root((unsigned)low * g, made_now);
+        float2 base = fft_fine_root((unsigned)low * g, made_now);
+        float2 power[5] = {fft_fine_root(step, made_now), fft_fine_root(2 * step, made_now),
+                           fft_fine_root(4 * step, made_now), fft_fine_root(8 * step, made_now)};
 #pragma unroll
-        for (int r = 0; r < 8; ++r)
+        for (int r = 0; r < 16; ++r) {
+            float2 root = base;
+#pragma unroll
+            for (int bit = 0; bit < 4; ++bit)
+                if (r >> bit & 1)
+                    root = fft_product(root, power[bit]);
             v[r] = fft_product(v[r], root);
-    }
-    fft_in_registers<8>(v);
-    fft_turn(v, fft_roots((float)g / R));
-#pragma unroll
-    for (int a = 0; a < 8; ++a)
-        fft_points[(a * kGroup + g) * kColumns + column] = v[a];
-    __syncthreads();
-    int a = g / kLast, j = g % kLast;
-#pragma unroll
-    for (int r = 0; r < 8; ++r)
-        v[r] = fft_points[(a * kGroup + j + kLast * r) * kColumns + column];
-    fft_in_registers<8>(v);
-    fft_turn(v, fft_roots((float)j / kGroup));
-    __syncthreads();
-#pragma unroll
-    for (int b = 0; b < 8; ++b) { // the lower digits of a result's number are a and b
-        if (kFirst)
-            fft_points[column * kRow + j * 65 + a + 8 * b] = v[b];
-        else
-            fft_points[((a + 8 * b) * kLast + j) * kColumns + column] = v[b];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < 8 / kLast; ++i) {
-        int ab, step;
-        size_t to;
-        if (kFirst) {
-            ab = threadIdx.x % 64;
-            int mine = (threadIdx.x + i * kPassThreads) / 64;
-            number = blockIdx.x * kColumns + mine;
-            exists = number < 1 << bits;
-            to = ((size_t)fft_reversed(number, bits, cut) << kLogR) + ab;
-            step = 0;
-#pragma unroll
-            for (int k = 0; k < kLast; ++k)
-                v[k] = fft_points[mine * kRow + k * 65 + ab];
-        } else {
-            ab = g + kGroup * i;
-            to = first + ((size_t)ab << bits);
-            step = bits;
-#pragma unroll
-            for (int k = 0; k < kLast; ++k)
-                v[k] = fft_points[(ab * kLast + k) * kColumns + column];
         }
-        fft_in_registers<kLast>(v);
+    }
+    fft_sixteen(v);
+    __syncthreads();
 #pragma unroll
-        for (int k = 0; k < kLast; ++k) {
-            size_t at = to + ((size_t)(64 * k) << step);
-            if (exists) {
-                fft_store(to_real + at, v[k].x);
-                fft_store(to_img + at, v[k].y);
+    for (int a = 1; a < 16; ++a)
+        v[a] = fft_product(v[a], roots[g * a]);
+    if constexpr (kMiddle > 1) {
+#pragma unroll
+        for (int a = 0; a < 16; ++a)
+            fft_points[(a * kGroup + g) * kColumns + column] = v[a];
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 16 / kMiddle; ++i) {
+            int item = g + i * kGroup, a = item / kLast, j = item % kLast;
+#pragma unroll
+            for (int r = 0; r < kMiddle; ++r)
+                v[i * kMiddle + r] = fft_points[(a * kGroup + j + kLast * r) * kColumns + column];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 16 / kMiddle; ++i) {
+            int item = g + i * kGroup, a = item / kLast, j = item % kLast;
+            fft_step<kMiddle>(v + i * kMiddle);
+#pragma unroll
+            for (int b = 0; b < kMiddle; ++b) {
+                float2 point = v[i * kMiddle + b];
+                if (b > 0)
+                    point = fft_product(point, fewer_roots[j * b]);
+                int place = j * kSet + a + 16 * b;
+                fft_points[kFirst ? column * Tile::kColumn + place : place * kColumns + column] = point;
             }
         }
+    } else {
+#pragma unroll
+        for (int a = 0; a < 16; ++a) {
+            int place = g * kSet + a;
+            fft_points[kFirst ? column * Tile::kColumn + place : place * kColumns + column] = v[a];
+        }
+    }
+    __syncthreads();
+    constexpr int kSums = 16 * kMiddle; // results of the steps before the last
+    if (kFirst) {
+        // Neighbouring threads have neighbouring results.
+#pragma unroll
+        for (int i = 0; i < 16 / kLast; ++i) {
+            int item = threadIdx.x + i * kThreads, sum = item % kSums, mine = item / kSums;
+#pragma unroll
+            for (int k = 0; k < kLast; ++k)
+                v[k] = fft_points[mine * Tile::kColumn + k * kSet + sum];
+            fft_step<kLast>(v);
+            size_t at = ((size_t)fft_reversed(blockIdx.x * kColumns + mine, cut) << kLogR) + sum;
+#pragma unroll
+            for (int k = 0; k < kLast; ++k)
+                to.store(at + kSums * k, v[k]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < 16 / kLast; ++i) {
+            int sum = g + i * kGroup;
+#pragma unroll
+            for (int k = 0; k < kLast; ++k)
+                v[k] = fft_points[(k * kSet + sum) * kColumns + column];
+            fft_step<kLast>(v);
+#pragma unroll
+            for (int k = 0; k < kLast; ++k)
+                to.store(first + ((size_t)(sum + kSums * k) << bits), v[k]);
+        }
     }
 }
 
-template <int kLogR, bool kFirst, class From, class To>
-void fft_start_pass(const From* from_real, const From* from_img, To* to_real, To* to_img, int log_n,
-                    int log_made, const FftCut& cut) {
-    int bytes = sizeof(float2) << kLogPass;
-    if (kFirst)
-        bytes += bytes / 64;
-    cudaFuncSetAttribute(fft_pass_kernel_optimized<kLogR, kFirst, From, To>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    int blocks = log_n > kLogPass ? 1 << (log_n - kLogPass) : 1;
-    fft_pass_kernel_optimized<kLogR, kFirst>
-        <<<blocks, kPassThreads, bytes>>>(from_real, from_img, to_real, to_img, log_n, log_made, cut);
+template <int kLogR, int kLogColumns, bool kFirst, class From, class To>
+void fft_start_pass(const From& from, const To& to, int log_n, int log_made, const FftCut& cut) {
+    using Tile = FftTile<kLogR, kLogColumns>;
+    auto kernel = fft_pass_kernel_optimized<kLogR, kLogColumns, kFirst, From, To>;
+    if (Tile::kBytes > 48 << 10)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kBytes);
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(1 << (log_n - kLogR - kLogColumns));
+    config.blockDim = dim3(Tile::kThreads);
+    config.dynamicSmemBytes = Tile::kBytes;
+    config.attrs = &early;
+    config.numAttrs = !kFirst;
+    cudaLaunchKernelEx(&config, kernel, from, to, log_n, log_made, cut);
 }
 
-// The pass that has the length cut.log[pass], of which the passes before have made 1 << log_made.
-template <bool kFirst, class From, class To>
-void fft_pass(int pass, const From* from_real, const From* from_img, To* to_real, To* to_img, int log_n,
-              int log_made, const FftCut& cut) {
-    if (cut.log[pass] == 6)
-        fft_start_pass<6, kFirst>(from_real, from_img, to_real, to_img, log_n, log_made, cut);
-    else if (cut.log[pass] == 7)
-        fft_start_pass<7, kFirst>(from_real, from_img, to_real, to_img, log_n, log_made, cut);
-    else if (cut.log[pass] == 8)
-        fft_start_pass<8, kFirst>(from_real, from_img, to_real, to_img, log_n, log_made, cut);
-    else
-        fft_start_pass<9, kFirst>(from_real, from_img, to_real, to_img, log_n, log_made, cut);
+// The pass that has the length cut.log[pass], of which the passes before have made 1 << log_made. Two passes have
+// narrow tiles, for more blocks; three have wider ones, for longer segments of memory.
+template <bool kFirst, bool kWide, class From, class To>
+void fft_pass(int pass, const From& from, const To& to, int log_n, int log_made, const FftCut& cut) {
+    if constexpr (kWide) {
+        if (cut.log[pass] == 7)
+            fft_start_pass<7, 5, kFirst>(from, to, log_n, log_made, cut);
+        else if (cut.log[pass] == 8)
+            fft_start_pass<8, 5, kFirst>(from, to, log_n, log_made, cut);
+        else if (cut.log[pass] == 9)
+            fft_start_pass<9, 4, kFirst>(from, to, log_n, log_made, cut);
+        else
+            fft_start_pass<10, 3, kFirst>(from, to, log_n, log_made, cut);
+    } else {
+        if (cut.log[pass] == 6)
+            fft_start_pass<6, 3, kFirst>(from, to, log_n, log_made, cut);
+        else if (cut.log[pass] == 7)
+            fft_start_pass<7, 3, kFirst>(from, to, log_n, log_made, cut);
+        else if (cut.log[pass] == 8)
+            fft_start_pass<8, 3, kFirst>(from, to, log_n, log_made, cut);
+        else if (cut.log[pass] == 9)
+            fft_start_pass<9, 3, kFirst>(from, to, log_n, log_made, cut);
+        else
+            fft_start_pass<10, 3, kFirst>(from, to, log_n, log_made, cut);
+    }
 }
 
-// From 4096 points on. Between the passes numbers are in fp32.
+constexpr int kLogTwoPasses = 20; // of the most points that take two passes
+
+FftCut fft_cut(int log_n) {
+    FftCut cut;
+    cut.passes = log_n <= kLogTwoPasses ? 2 : 3;
+    for (int pass = 0; pass < cut.passes; ++pass)
+        cut.log[pass] = (log_n + pass) / cut.passes;
+    cut.lower = cut.log[cut.passes - 1];
+    cut.upper = cut.passes == 3 ? cut.log[1] : 0;
+    return cut;
+}
+
+// From 4096 points on. Between the passes the points are in the output.
 void fft_by_passes(const float* input_real, const float* input_img, float* output_real, float* output_img,
                    int N) {
     int log_n = 0;
     while (1 << log_n < N)
         ++log_n;
-    FftCut cut;
-    cut.passes = (log_n + 8) / 9;
-    for (int pass = 0; pass < cut.passes; ++pass)
-        cut.log[pass] = (log_n + pass) / cut.passes;
-    float *real = output_real, *img = output_img;
-    fft_pass<true>(0, input_real, input_img, real, img, log_n, 0, cut);
-    int log_made = cut.log[0], last = cut.passes - 1;
-    for (int pass = 1; pass < last; ++pass) {
-        fft_pass<false>(pass, (const float*)real, (const float*)img, real, img, log_n, log_made, cut);
-        log_made += cut.log[pass];
+    FftCut cut = fft_cut(log_n);
+    FftArrays<float, const float*> input = {input_real, input_img};
+    FftArrays<float> output = {output_real, output_img};
+    if (cut.passes == 2) {
+        fft_pass<true, false>(0, input, output, log_n, 0, cut);
+        fft_pass<false, false>(1, output, output, log_n, cut.log[0], cut);
+    } else {
+        fft_pass<true, true>(0, input, output, log_n, 0, cut);
+        fft_pass<false, true>(1, output, output, log_n, cut.log[0], cut);
+        fft_pass<false, true>(2, output, output, log_n, cut.log[0] + cut.log[1], cut);
     }
-    fft_pass<false>(last, (const float*)real, (const float*)img, output_real, output_img, log_n, log_made,
-                    cut);
 }
 
 template <int kLogM>

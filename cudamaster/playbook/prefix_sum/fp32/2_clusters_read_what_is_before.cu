@@ -3,22 +3,29 @@
 //      long as the rest. Blocks of one launch can tell each other through memory, but on an H200 that takes 0.7, 1.5
 //      and 3.3 µs beyond an empty launch among 8, 32 and 128 blocks, and needs a cooperative launch or words that an
 //      earlier call left. Instead the eight blocks of a cluster share out all that lies before it, a vector of each
-//      earlier cluster for each thread, requested together with its own one. Two numbers of each block go to its
-//      neighbours by stores that the receiver's barrier counts, and that is the only exchange. No state is left
-//      between calls, sums have a fixed order, and what fits in one tile is scanned by one block.
-//      262144 elements take 2.5 to 2.7 µs beyond an empty launch in fp32 and 1.8 to 2.1 in bf16, step 1 takes 8.1 in
-//      fp32, in turn with it. By flags in memory it was 3.2 to 3.9 in fp32, by one cluster that keeps all elements 5.
-//      All times are from before the wait had the scope of the cluster. Longer inputs, and GPUs without clusters,
-//      take a clearing launch and a single pass: a block takes the next tile and looks back, 32 tiles at a time, to
-//      the nearest one that knows the sum of all before it.
-//      What binds it now: the way of the bytes from memory and L2, with tiles of 2048 1.3 of 2.1 µs in the kernel.
-//      Tiles of 4096, with half as many clusters that read, take 1.4 less in fp32 and 0.4 in bf16.
+//      earlier cluster for each thread, requested together with its own one. Each warp sends two numbers to all
+//      blocks of its cluster, whose barriers count them, and that is the only exchange. No state is left between
+//      calls, sums have a fixed order, and what fits in one tile is scanned by one block.
+//      262144 elements take 2.5 to 2.7 µs beyond an empty launch, step 1 takes 8.1, in turn with it. By flags in
+//      memory it was 3.2 to 3.9, by one cluster that keeps all elements 5. Those times are from before the wait had
+//      the scope of the cluster. Since then blocks have 256 threads of one, two or four vectors in place of 1024 of
+//      one, which on the device takes 6.2 instead of 6.7 µs at 16384 and 7.2 instead of 7.7 at 262144. That warps
+//      send, and not blocks after a sum of theirs, saves 0.2 more.
+//      So it is nearly as fast as a copy. On the device 1024, 4096, 16384, 65536 and 262144 elements take 5.3, 5.6,
+//      5.7, 5.8 and 7.2 µs, a kernel that only copies 5.1, 5.1, 5.3, 5.3 and 5.7, an empty one 4.3 to 4.5, and CUB
+//      7.9, 8.5, 8.5, 9.2 and 10.3 in the same run, where twice CUB's speed would be faster than a copy. On another
+//      machine an empty kernel took 2.75, and that held at 1024 alone.
+//      Longer inputs, and GPUs without clusters, take a clearing launch and a single pass: a block takes the next
+//      tile and looks back, 32 tiles at a time, to the nearest one that knows the sum of all before it. Tiles go one
+//      after another at 25 ns each, so twice the elements a tile take 2^26 from 200 µs to between 176 and 181 (CUB
+//      176 to 179); the pass begins before the clearing ends, which saves 1.3 to 1.6.
+//      What binds it now: the way of the bytes from memory and L2, 1.3 µs at 262144 beyond an empty kernel's time.
 // flags: -O3
 #include <cuda_runtime.h>
 
-constexpr int kThreads = 1024;
-constexpr int kWidth = 4;                // elements in 16 bytes
-constexpr int kTile = kThreads * kWidth; // of a block
+constexpr int kThreads = 256;
+constexpr int kWidth = 4; // elements in 16 bytes
+constexpr int kAlone = 1; // vectors of 16 bytes a thread of a block that has all elements
 constexpr int kCluster = 8;
 constexpr int kMaxClusters = 8;
 constexpr unsigned kFullMask = 0xffffffffu;
@@ -126,74 +133,90 @@ __device__ __forceinline__ void prefix_sum_wait(unsigned barrier) {
 #endif
 }
 
-// A tile per block. The blocks of a cluster share out what is before it, and tell each other what they found. Where the
-// grid is one block, it needs no cluster. Input and output are aligned to 16 bytes.
-template <bool kAlone>
+// A tile per block, kVectors vectors of 16 bytes a thread. The blocks of a cluster share out what is before it, and each
+// warp tells all others what it found. Where the grid is one block, it needs no cluster. Input and output are aligned to
+// 16 bytes.
+template <int kVectors, bool kOneBlock>
 __global__ void __launch_bounds__(kThreads)
     prefix_sum_kernel_optimized(float* output, const float* input, int N) {
-    __shared__ float2 of_warps[kThreads / 32], of_blocks[kCluster]; // before the cluster, and of the tile
+    constexpr int kWarps = kThreads / 32;
+    constexpr int kAll = kOneBlock ? kWarps : kWarps * kCluster; // of the cluster
+    __shared__ float2 of_warps[kAll];                            // before the cluster, and of the tile
     __shared__ unsigned long long arrived;
     unsigned barrier = prefix_sum_shared(&arrived);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int first = (blockIdx.x * kThreads + threadIdx.x) * kWidth;
-    uint4 own = prefix_sum_load(input, first, N);
-    int rank = 0;
+    int rank = kOneBlock ? 0 : blockIdx.x % kCluster, lane = threadIdx.x % 32;
+    int warp = rank * kWarps + threadIdx.x / 32; // of all
+    int first = ((blockIdx.x * kWarps + threadIdx.x / 32) * kVectors * 32 + lane) * kWidth;
+    uint4 own[kVectors];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+        own[v] = prefix_sum_load(input, first + v * 32 * kWidth, N);
     float before = 0.0f;
-    if (!kAlone) {
+    if (!kOneBlock) {
         int cluster = blockIdx.x / kCluster;
-        rank = blockIdx.x % kCluster;
-        uint4 earlier[kMaxClusters - 1]; // a vector of each cluster, all under way before the first is used
+        uint4 earlier[kMaxClusters - 1][kVectors]; // of each cluster, all under way before the first is used
 #pragma unroll
         for (int c = 0; c < kMaxClusters - 1; ++c)
-            if (c < cluster)
-                earlier[c] = ((const uint4*)input)[(c * kCluster + rank) * kThreads + threadIdx.x];
-        prefix_sum_expect(barrier, kCluster * sizeof(float2));
 #pragma unroll
-        for (int c = 0; c < kMaxClusters - 1; ++c) {
-            float y[kWidth];
-            prefix_sum_unpack(y, earlier[c]);
+            for (int v = 0; v < kVectors; ++v)
+                if (c < cluster)
+                    earlier[c][v] = ((
+                        const uint4*)input)[((c * kCluster + rank) * kVectors + v) * kThreads + threadIdx.x];
+        prefix_sum_expect(barrier, kAll * sizeof(float2));
 #pragma unroll
-            for (int k = 1; k < kWidth; ++k)
-                y[0] += y[k];
-            if (c < cluster)
-                before += y[0];
-        }
+        for (int c = 0; c < kMaxClusters - 1; ++c)
+#pragma unroll
+            for (int v = 0; v < kVectors; ++v) {
+                float y[kWidth];
+                prefix_sum_unpack(y, earlier[c][v]);
+#pragma unroll
+                for (int k = 1; k < kWidth; ++k)
+                    y[0] += y[k];
+                if (c < cluster)
+                    before += y[0];
+            }
         before = prefix_sum_warp_sum(before);
     }
-    float x[kWidth];
-    prefix_sum_unpack(x, own);
+    float x[kVectors][kWidth], offsets[kVectors],
+        sum = 0.0f; // of all before a vector, from its warp's first element on
 #pragma unroll
-    for (int k = 1; k < kWidth; ++k)
-        x[k] += x[k - 1];
-    float offset; // sum of all before the thread, from its warp's first element on
-    float sum = prefix_sum_warp_scan(x[kWidth - 1], offset);
-    if (lane == 31)
-        of_warps[warp] = make_float2(before, sum);
-    if (!kAlone)
-        prefix_sum_wait_for_cluster();
-    __syncthreads();
-    float2 part = lane < kThreads / 32 ? of_warps[lane] : make_float2(0.0f, 0.0f);
-    offset += prefix_sum_warp_sum(lane < warp ? part.y : 0.0f);
-    if (!kAlone) {
-        if (warp == 0) {
-            float2 all = make_float2(prefix_sum_warp_sum(part.x), prefix_sum_warp_sum(part.y));
-            if (lane < kCluster)
-                prefix_sum_send(lane, prefix_sum_shared(&of_blocks[rank]), all, barrier);
-        }
-        prefix_sum_wait(barrier);
-        part = lane < kCluster ? of_blocks[lane] : make_float2(0.0f, 0.0f);
-        offset += prefix_sum_warp_sum(part.x + (lane < rank ? part.y : 0.0f));
+    for (int v = 0; v < kVectors; ++v) {
+        prefix_sum_unpack(x[v], own[v]);
+#pragma unroll
+        for (int k = 1; k < kWidth; ++k)
+            x[v][k] += x[v][k - 1];
+        float up_to = prefix_sum_warp_scan(x[v][kWidth - 1], offsets[v]);
+        offsets[v] += sum;
+        sum += __shfl_sync(kFullMask, up_to, 31);
     }
+    if (!kOneBlock) {
+        prefix_sum_wait_for_cluster();
+        if (lane < kCluster)
+            prefix_sum_send(lane, prefix_sum_shared(&of_warps[warp]), make_float2(before, sum), barrier);
+        prefix_sum_wait(barrier);
+    } else {
+        if (lane == 0)
+            of_warps[warp] = make_float2(before, sum);
+        __syncthreads();
+    }
+    float part = 0.0f;
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k)
-        x[k] += offset;
-    prefix_sum_store(output, x, first, N);
+    for (int i = lane; i < kAll; i += 32)
+        part += of_warps[i].x + (i < warp ? of_warps[i].y : 0.0f);
+    part = prefix_sum_warp_sum(part);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k)
+            x[v][k] += part + offsets[v];
+        prefix_sum_store(output, x[v], first + v * 32 * kWidth, N);
+    }
 }
 
 // Long inputs, and GPUs without clusters: a block takes the next tile, scans it and looks back for what is before it.
 constexpr int kLongThreads = 512;
-constexpr int kVectors = 4; // of a thread
-constexpr int kLongTile = kLongThreads * kVectors * kWidth;
+constexpr int kLongVectors = 8; // of a thread
+constexpr int kLongTile = kLongThreads * kLongVectors * kWidth;
 constexpr int kMaxTiles = 0x7fffffff / kLongTile + 1;
 constexpr int kNap = 20; // nanoseconds
 constexpr unsigned long long kOfTile = 1ull << 32, kOfAllSoFar = 2ull << 32;
@@ -202,7 +225,22 @@ __device__ unsigned long long
     tile_sums[kMaxTiles]; // a sum in the lower half; in the upper, what it is of, 0 for nothing
 __device__ int tiles_begun;
 
+// A launch may begin before the one before it has ended.
+__device__ __forceinline__ void prefix_sum_begin_next() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Until the launch before this one has ended, and all that it wrote is there.
+__device__ __forceinline__ void prefix_sum_wait_for_last() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 __global__ void prefix_sum_clear_kernel_optimized(int tiles) {
+    prefix_sum_begin_next();
     int tile = blockIdx.x * blockDim.x + threadIdx.x;
     if (tile < tiles)
         tile_sums[tile] = 0;
@@ -246,18 +284,19 @@ __global__ void __launch_bounds__(kLongThreads)
     __shared__ float warp_sums[kLongThreads / 32], sum_before;
     __shared__ int taken;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    prefix_sum_wait_for_last();
     if (threadIdx.x == 0)
         taken = atomicAdd(&tiles_begun, 1); // so that all tiles before this one have begun
     __syncthreads();
     int tile = taken;
-    long long first = (long long)tile * kLongTile + (warp * kVectors * 32 + lane) * kWidth;
-    uint4 vectors[kVectors];
+    long long first = (long long)tile * kLongTile + (warp * kLongVectors * 32 + lane) * kWidth;
+    uint4 vectors[kLongVectors];
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v)
+    for (int v = 0; v < kLongVectors; ++v)
         vectors[v] = prefix_sum_load(input, first + v * 32 * kWidth, N);
-    float x[kVectors][kWidth], offsets[kVectors], sum = 0.0f;
+    float x[kLongVectors][kWidth], offsets[kLongVectors], sum = 0.0f;
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kLongVectors; ++v) {
         prefix_sum_unpack(x[v], vectors[v]);
 #pragma unroll
         for (int k = 1; k < kWidth; ++k)
@@ -286,7 +325,7 @@ __global__ void __launch_bounds__(kLongThreads)
     __syncthreads();
     before += sum_before;
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kLongVectors; ++v) {
 #pragma unroll
         for (int k = 0; k < kWidth; ++k)
             x[v][k] += before + offsets[v];
@@ -295,29 +334,49 @@ __global__ void __launch_bounds__(kLongThreads)
 }
 
 // Whether clusters could be started: a GPU before sm_90 has none.
-bool prefix_sum_clusters(float* output, const float* input, int N, int clusters) {
+template <int kVectors> bool prefix_sum_clusters(float* output, const float* input, int N) {
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {kCluster, 1, 1};
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(clusters * kCluster);
+    config.gridDim = dim3(((N - 1) / (kCluster * kThreads * kVectors * kWidth) + 1) * kCluster);
     config.blockDim = dim3(kThreads);
     config.attrs = &attribute;
     config.numAttrs = 1;
-    if (cudaLaunchKernelEx(&config, prefix_sum_kernel_optimized<false>, output, input, N) == cudaSuccess)
+    if (cudaLaunchKernelEx(&config, prefix_sum_kernel_optimized<kVectors, false>, output, input, N) ==
+        cudaSuccess)
         return true;
     cudaGetLastError();
     return false;
 }
 
+void prefix_sum_long(float* output, const float* input, int N) {
+    int tiles = (N - 1) / kLongTile + 1;
+    prefix_sum_clear_kernel_optimized<<<(tiles - 1) / kThreads + 1, kThreads>>>(tiles);
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(tiles);
+    config.blockDim = dim3(kLongThreads);
+    config.attrs = &early;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, prefix_sum_long_kernel_optimized, output, input, N);
+}
+
 extern "C" void prefix_sum_optimized(float* output, const float* input, int N) {
-    bool aligned = (((size_t)output | (size_t)input) & 15) == 0;
-    int clusters = (N - 1) / (kCluster * kTile) + 1;
-    if (N <= kTile && aligned)
-        prefix_sum_kernel_optimized<true><<<1, kThreads>>>(output, input, N);
-    else if (clusters > kMaxClusters || !aligned || !prefix_sum_clusters(output, input, N, clusters)) {
-        int tiles = (N - 1) / kLongTile + 1;
-        prefix_sum_clear_kernel_optimized<<<(tiles - 1) / kThreads + 1, kThreads>>>(tiles);
-        prefix_sum_long_kernel_optimized<<<tiles, kLongThreads>>>(output, input, N);
+    constexpr int kMost = kMaxClusters * kCluster * kThreads * kWidth; // elements, of one vector a thread
+    bool aligned = (((size_t)output | (size_t)input) & 15) == 0, started = false;
+    if (aligned && N <= kThreads * kAlone * kWidth) {
+        prefix_sum_kernel_optimized<kAlone, true><<<1, kThreads>>>(output, input, N);
+        return;
     }
+    if (aligned && N <= kMost)
+        started = prefix_sum_clusters<1>(output, input, N);
+    else if (aligned && N <= 2 * kMost)
+        started = prefix_sum_clusters<2>(output, input, N);
+    else if (aligned && N <= 4 * kMost)
+        started = prefix_sum_clusters<4>(output, input, N);
+    if (!started)
+        prefix_sum_long(output, input, N);
 }
