@@ -1,24 +1,29 @@
 // idea: Fourier transforms of tiles in shared memory
 // why: The step before makes three products where one is needed, of sums that have a thousand terms with 32 x 32
 //      weights. The transform of a tile of 128 x 128 inputs, multiplied by that of the weights, gives 97 rows of 96
-//      outputs for about 90 operations a number. Weights are real, so two tiles are transformed as one, as real and
-//      imaginary parts. Their 128 KB stay in shared memory, and inputs and outputs are moved once. A thread has 32
-//      numbers in registers at a time: every fourth row of a column; then four rows and every sixteenth column of them;
-//      then sixteen neighbours of a row, twice. So there are three passes, and three back. Each leaves its numbers
-//      where it found them, and the way back undoes the order. All but the first and the last stay among eight rows
-//      that belong to a warp, so two tiles need two barriers. The weights' transform is made by each block, as its
-//      first tile, and half of it is kept: the other half is its conjugate. On the way back columns that give no output
-//      are left out, and half of the first tile's next inputs are loaded before the last pass. A transform's sums are
-//      up to 23000 times as large as inputs: with inputs beyond 1e34 they may overflow, and weights below 1e-36 lose
-//      bits. Errors of a transform go by the largest inputs of two tiles, not by those of an output. With 32 x 32
-//      weights they are a tenth of what the task allows, and two fifths if four inputs are 256 times the others; with
-//      16 x 16 they may be more than it allows. So fewer than 22 x 22 weights take the step before, and so do few
-//      tiles, which would leave multiprocessors without work, and GPUs without 215 KB of shared memory for a block. On
-//      an H200 with cold caches 4096 x 4096 with 32 x 32 weights takes 96 to 98 µs between events, 100 to 101 for the
-//      whole call, where the step before has 200 and 203; with 22 x 22 weights 101 where it has 160. 1024 x 1024 with
-//      32 x 32 are 121 tiles, one for each block: 30.5 for the whole call where it has 31.8. What binds it now: all
-//      blocks load, calculate and store at the same times. A variant that differs in how much it loads early issued
-//      instructions in 58 of 100 clocks, and others without their stores took 17 µs less.
+//      outputs for about 40 operations an input. Rows y and 64 + y are real and imaginary part of one number: as a
+//      polynomial in its rows, modulo u^128 + 1, a real tile is known by what it is modulo u^64 - i. So there are 64
+//      x 128 numbers and nothing has to be taken apart; what wraps around falls on outputs that are left out. Two
+//      groups of eight warps have a tile each in shared memory, 74 KB, and are at different places: while one waits
+//      for a barrier or for memory, the other calculates. A thread has 32 numbers in registers: every second row of a
+//      column; then two rows and every eighth column of them; then eight neighbours of a row, four times. So there
+//      are three passes, and three back. Each leaves its numbers where it found them. All but the first and the last
+//      stay among eight rows that belong to a warp, so a tile needs two barriers. A root of unity is held as cosine
+//      and tangent: a butterfly takes six operations then, with any root, so the turn that u^64 = i asks for is free
+//      on the way forth. The first group makes the weights' transform, as its first tile, while the second begins
+//      with its own; so they are half a tile apart. On the way back columns that give no output are left out. With
+//      inputs beyond 1e26 sums may overflow, and weights below 1e-36 lose bits. Errors go by the largest inputs of a
+//      tile, not by those of an output. If up to four inputs of a tile are 256 times the others, errors are at most a
+//      tenth of what the task allows with 32 x 32 weights, two fifths with 16 x 16, and too large with 8 x 8 (on the
+//      CPU device). So fewer than 256 weights take the step before, and so do few tiles, which would leave
+//      multiprocessors without work, and GPUs without 213 KB of shared memory for a block. On an H200 with cold
+//      caches 4096 x 4096 with 32 x 32 weights takes 81 µs between events, 84.5 for the whole call, where the step
+//      before has 200 and 203; with 16 x 16 79 and 81 where it has 130 and 133. 1024 x 1024 with 32 x 32 takes 22.8
+//      for the whole call where it has 31.8, with 16 x 16 23.3 where it has 26.0. A first form, which made one
+//      complex transform of two tiles in 128 KB, had 100 µs: all warps loaded, calculated and stored at the same
+//      times. What binds it now: of 100 clocks 65 issue an instruction, and 60 use shared memory (a variant, by ncu);
+//      warps wait for each other, or for instructions, as a tile's 3000 are more than the nearest cache holds.
+//      Without loads from memory a variant took 1 to 3 µs less, without stores 4 to 8.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -126,278 +131,301 @@ void conv_2d_launch(const float* input, const float* kernel, float* output, int 
 
 // ---- Fourier transforms of tiles ----
 
-constexpr int kSide = 128;          // rows and columns of a tile
-constexpr int kFftThreads = 512;    // each has 32 of a tile's numbers at a time
-constexpr int kEarly = 16;          // of these are loaded while the tile before is stored
-constexpr int kFewestTiles = 100;   // fewer leave too many multiprocessors without work
-constexpr int kFewestWeights = 484; // fewer have smaller sums, for the same errors
+constexpr int kSide = 128; // rows and columns of a tile; row 64 + y is the imaginary part of row y
+constexpr int kComplexRows = kSide / 2;
+constexpr int kGroup = 256; // threads that transform a tile: each has 32 of its numbers at a time
+constexpr int kFftThreads = 2 * kGroup;
+constexpr int kEarly = 8;           // inputs that a thread loads while the tile before is stored
+constexpr int kFewestTiles = 80;    // fewer leave too many multiprocessors without work
+constexpr int kFewestWeights = 256; // fewer have smaller sums, for the same errors
 
-// Half of the weights' spectrum lies in shared memory: 65 rows of nine groups of 16 frequencies that are 8 apart, the
-// last being the first once more. Pitches spread groups and rows over the banks.
-constexpr int kGroup = 17, kSpectrumRow = 168;
-constexpr int kSpectrum = (kSide / 2 + 1) * kSpectrumRow;
-constexpr int kFftMemory = (kSide * kSide + 8 * 16 + kSpectrum) * 8;
+// Sixteen numbers of a row are followed by a gap of two, and 148 are a row, so that threads which have every eighth
+// column and those which have eight neighbours meet in no bank.
+constexpr int kRowPitch = 148;
+constexpr int kTile = kComplexRows * kRowPitch;
+constexpr int kSpectrum = kComplexRows * kSide;
+constexpr int kFftMemory = (2 * kTile + kSpectrum + 16 * 4 + 8 * 8) * 8;
 
-static __device__ float2 operator+(float2 a, float2 b) {
-    return make_float2(a.x + b.x, a.y + b.y);
+// A root of unity, exp(i angle), as its cosine and its tangent: with them a butterfly takes six operations. A quarter
+// of a turn is off by 2^-26. Angles count parts of 1/128 of a turn.
+struct Root {
+    float cosine, tangent;
+};
+
+static __device__ Root root_of(float angle) {
+    float sine, cosine;
+    sincospif(angle / 64.0f, &sine, &cosine);
+    if (fabsf(cosine) < 0x1p-26f)
+        return {0x1p-26f, copysignf(0x1p26f, sine)};
+    return {cosine, sine / cosine};
 }
 
-static __device__ float2 operator-(float2 a, float2 b) {
-    return make_float2(a.x - b.x, a.y - b.y);
+// The same for an angle that is known to the compiler, from -16 to 16.
+static __device__ Root known_root(int angle) {
+    const float cosines[] = {1.0f,         0.998795456f, 0.995184727f, 0.989176510f, 0.980785280f,
+                             0.970031253f, 0.956940336f, 0.941544065f, 0.923879533f, 0.903989293f,
+                             0.881921264f, 0.857728610f, 0.831469612f, 0.803207531f, 0.773010453f,
+                             0.740951125f, 0.707106781f};
+    const float tangents[] = {0.0f,         0.049126850f, 0.098491403f, 0.148335988f, 0.198912367f,
+                              0.250486960f, 0.303346684f, 0.357805721f, 0.414213562f, 0.472964776f,
+                              0.534511136f, 0.599376934f, 0.668178638f, 0.741650546f, 0.820678791f,
+                              0.906347169f, 1.0f};
+    int turned = angle < 0 ? -angle : angle;
+    return {cosines[turned], angle < 0 ? -tangents[turned] : tangents[turned]};
 }
 
-static __device__ float2 operator*(float2 a, float2 b) {
+// a + r b and a - r b, where r is the root times i to the power of `quarters`.
+static __device__ void butterfly(float2& a, float2& b, Root root, int quarters) {
+    float2 v = b;
+    if (quarters & 2)
+        v = make_float2(-v.x, -v.y);
+    if (quarters & 1)
+        v = make_float2(-v.y, v.x);
+    float x = fmaf(-root.tangent, v.y, v.x), y = fmaf(root.tangent, v.x, v.y);
+    b = make_float2(fmaf(-root.cosine, x, a.x), fmaf(-root.cosine, y, a.y));
+    a = make_float2(fmaf(root.cosine, x, a.x), fmaf(root.cosine, y, a.y));
+}
+
+static __device__ void butterfly(float2& a, float2& b, int angle) {
+    int quarters = (angle + 16) >> 5 & 3, rest = (angle + 16 & 31) - 16;
+    if (rest != 0) {
+        butterfly(a, b, known_root(rest), quarters);
+        return;
+    }
+    float2 v = b;
+    if (quarters & 2)
+        v = make_float2(-v.x, -v.y);
+    if (quarters & 1)
+        v = make_float2(-v.y, v.x);
+    b = make_float2(a.x - v.x, a.y - v.y);
+    a = make_float2(a.x + v.x, a.y + v.y);
+}
+
+static __device__ float2 times(float2 a, float2 b) {
     return make_float2(fmaf(a.x, b.x, -a.y * b.y), fmaf(a.x, b.y, a.y * b.x));
 }
 
-// A root of unity as it is, or its conjugate for the way back.
-template <bool kBack> static __device__ float2 turned(float2 root) {
-    return make_float2(root.x, kBack ? -root.y : root.y);
+// Each step of a transform halves blocks of numbers: from a polynomial modulo w^2h - s^2 to the remainders modulo
+// w^h - s and w^h + s. This is the angle of s^2 for a block, apart from the whole polynomial's own angle, which is
+// halved in each step: the block's bits in reverse order.
+static __device__ constexpr int angle_of(int block) {
+    return (block & 1) * 64 + (block >> 1 & 1) * 32 + (block >> 2 & 1) * 16 + (block >> 3 & 1) * 8 +
+           (block >> 4 & 1) * 4;
 }
 
-// a times -i, or times i for the way back.
-template <bool kBack> static __device__ float2 quarter(float2 a) {
-    return kBack ? make_float2(-a.y, a.x) : make_float2(a.y, -a.x);
+// From a polynomial modulo w^n - exp(i angle) to its remainders modulo w - r, for all r that are n-th roots.
+template <int n> static __device__ void forth(float2 (&x)[n], int angle) {
+#pragma unroll
+    for (int h = n / 2, step = 1; h; h /= 2, ++step)
+#pragma unroll
+        for (int k = 0; k < n / 2; ++k) {
+            int block = k / h, at = 2 * block * h + k % h;
+            butterfly(x[at], x[at + h], (angle >> step) + angle_of(2 * block));
+        }
 }
 
-// a times exp(-2 pi i k / 32), or its conjugate. `k` is known to the compiler.
-template <bool kBack> static __device__ float2 rotate(float2 a, int k) {
-    const float cosines[] = {1.0f,        0.98078528f, 0.92387953f, 0.83146961f, 0.70710678f,
-                             0.55557023f, 0.38268343f, 0.19509032f, 0.0f};
-    if (k & 16)
-        a = make_float2(-a.x, -a.y);
-    if (k & 8)
-        a = quarter<kBack>(a);
-    k %= 8;
+// From remainders back to coefficients, as if the angle had been zero: the k-th is still to be turned by -k/n of it.
+template <int n> static __device__ void back(float2 (&x)[n]) {
+#pragma unroll
+    for (int h = 1; h < n; h *= 2)
+#pragma unroll
+        for (int k = 0; k < n / 2; ++k) {
+            int at = 2 * (k / h) * h + k % h;
+            butterfly(x[at], x[at + h], -(k % h * (64 / h)));
+        }
+}
+
+// a turned by -k, for k from 0 to 31.
+static __device__ float2 turned_back(float2 a, int k) {
     if (k == 0)
         return a;
-    if (k == 4)
-        return kBack ? make_float2(cosines[4] * (a.x - a.y), cosines[4] * (a.x + a.y))
-                     : make_float2(cosines[4] * (a.x + a.y), cosines[4] * (a.y - a.x));
-    return a * turned<kBack>(make_float2(cosines[k], -cosines[8 - k]));
+    Root root = known_root(k <= 16 ? -k : 32 - k);
+    if (k > 16)
+        a = make_float2(a.y, -a.x);
+    return make_float2(root.cosine * fmaf(-root.tangent, a.y, a.x),
+                       root.cosine * fmaf(root.tangent, a.x, a.y));
 }
 
-template <bool kBack> static __device__ void transform4(float2& a, float2& b, float2& c, float2& d) {
-    float2 even = a + c, odd = a - c, sum = b + d, other = quarter<kBack>(b - d);
-    a = even + sum;
-    b = odd + other;
-    c = even - sum;
-    d = odd - other;
+static __device__ int place(int row, int col) {
+    return row * kRowPitch + col + col / 16 * 2;
 }
 
-template <bool kBack> static __device__ void transform8(float2 (&x)[8]) {
-    transform4<kBack>(x[0], x[2], x[4], x[6]);
-    transform4<kBack>(x[1], x[3], x[5], x[7]);
-    float2 odd[] = {x[1], rotate<kBack>(x[3], 4), rotate<kBack>(x[5], 8), rotate<kBack>(x[7], 12)};
-    float2 even[] = {x[0], x[2], x[4], x[6]};
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-        x[k] = even[k] + odd[k];
-        x[k + 4] = even[k] - odd[k];
-    }
-}
-
-template <bool kBack> static __device__ void transform16(float2 (&x)[16]) {
-    float2 y[4][4];
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-        transform4<kBack>(x[n], x[n + 4], x[n + 8], x[n + 12]);
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-            y[k][n] = rotate<kBack>(x[n + 4 * k], 2 * n * k);
-    }
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-        transform4<kBack>(y[k][0], y[k][1], y[k][2], y[k][3]);
-#pragma unroll
-        for (int n = 0; n < 4; ++n)
-            x[k + 4 * n] = y[k][n];
-    }
-}
-
-template <bool kBack> static __device__ void transform32(float2 (&x)[32]) {
-    float2 y[4][8];
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-        transform4<kBack>(x[n], x[n + 8], x[n + 16], x[n + 24]);
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-            y[k][n] = rotate<kBack>(x[n + 8 * k], n * k);
-    }
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-        transform8<kBack>(y[k]);
-#pragma unroll
-        for (int n = 0; n < 8; ++n)
-            x[k + 4 * n] = y[k][n];
-    }
-}
-
-// Where a tile's number lies. In each group of sixteen columns pairs are exchanged, so that threads which have a whole
-// group each meet in no bank.
-static __device__ int place(int row, int group, int within) {
-    return row * kSide + 16 * group + (within ^ 2 * group);
-}
-
-// The first pass: a thread has every fourth row of a column. It is also the last on the way back.
+// The first pass: a thread has every second row of a column. It is also the last on the way back.
 struct First {
     int row, col;
     float2* numbers;
 
-    __device__ First(float2* tile) {
-        row = threadIdx.x / 32 % 4;
-        col = threadIdx.x / 128 * 32 + threadIdx.x % 32;
-        numbers = tile + place(row, col / 16, col % 16);
+    __device__ First(float2* tile, int group) {
+        int warp = threadIdx.x / 32 % 8;
+        row = warp % 2;
+        // So that warps which have nothing to do on the way back are not all in the same part of a multiprocessor.
+        col = (group ? 3 - warp / 2 : warp / 2) * 32 + threadIdx.x % 32;
+        numbers = tile + place(row, col);
     }
 
     __device__ void put(const float2 (&x)[32]) const {
 #pragma unroll
         for (int k = 0; k < 32; ++k)
-            numbers[4 * k * kSide] = x[k];
+            numbers[2 * k * kRowPitch] = x[k];
     }
 
     __device__ void take(float2 (&x)[32]) const {
 #pragma unroll
         for (int k = 0; k < 32; ++k)
-            x[k] = numbers[4 * k * kSide];
+            x[k] = numbers[2 * k * kRowPitch];
     }
 
     // Whether all columns of this thread's warp are from `cols` on.
     __device__ bool beyond(int cols) const { return col / 32 * 32 >= cols; }
 };
 
-// The second pass: four rows, and every sixteenth column of them.
+// The second pass: two rows, and every eighth column of them.
 struct Second {
-    int row, col;
-    float2 roots_of_rows[4];
-    const float2* roots_of_cols;
+    float2* numbers;
+    Root root_of_rows;
+    const float4* roots;
 
-    __device__ Second(const float2* roots) {
-        int four = threadIdx.x / 16;
-        row = 4 * four;
-        col = threadIdx.x % 16;
-        roots_of_cols = roots + col;
-#pragma unroll
-        for (int r = 0; r < 4; ++r)
-            sincospif((float)(four * r) / -64.0f, &roots_of_rows[r].y, &roots_of_rows[r].x);
+    __device__ Second(float2* tile, const float4* all_roots) {
+        int two = threadIdx.x / 8 % 32, col = threadIdx.x % 8;
+        numbers = tile + place(2 * two, col);
+        root_of_rows = root_of(0.5f * (1 + angle_of(two)));
+        roots = all_roots + col;
     }
 
-    __device__ void forth(float2* tile) const {
-        float2 x[4][8];
+    __device__ void forth() const {
+        float2 x[2][16];
 #pragma unroll
-        for (int m = 0; m < 8; ++m) {
+        for (int m = 0; m < 16; ++m) {
 #pragma unroll
-            for (int r = 0; r < 4; ++r)
-                x[r][m] = tile[place(row + r, m, col)];
-#pragma unroll
-            for (int r = 1; r < 4; ++r)
-                x[r][m] = x[r][m] * roots_of_rows[r];
-            transform4<false>(x[0][m], x[1][m], x[2][m], x[3][m]);
+            for (int r = 0; r < 2; ++r)
+                x[r][m] = numbers[r * kRowPitch + 8 * m + m / 2 * 2];
+            butterfly(x[0][m], x[1][m], root_of_rows, 0);
         }
 #pragma unroll
-        for (int r = 0; r < 4; ++r)
-            transform8<false>(x[r]);
+        for (int r = 0; r < 2; ++r) {
+            ::forth(x[r], 0);
 #pragma unroll
-        for (int m = 0; m < 8; ++m)
-#pragma unroll
-            for (int r = 0; r < 4; ++r)
-                tile[place(row + r, m, col)] = m ? x[r][m] * roots_of_cols[16 * m] : x[r][m];
+            for (int m = 0; m < 16; ++m)
+                numbers[r * kRowPitch + 8 * m + m / 2 * 2] = x[r][m];
+        }
     }
 
     // Columns from `cols` on are not needed any more.
-    __device__ void back(float2* tile, int cols) const {
-        float2 x[4][8];
+    __device__ void back(int cols) const {
+        float2 x[2][16];
+        Root known[8]; // those of a step after those of the steps before
 #pragma unroll
-        for (int m = 0; m < 8; ++m)
+        for (int k = 0; k < 4; ++k) {
+            float4 two = roots[8 * k];
+            known[2 * k] = {two.x, two.y};
+            known[2 * k + 1] = {two.z, two.w};
+        }
 #pragma unroll
-            for (int r = 0; r < 4; ++r) {
-                x[r][m] = tile[place(row + r, m, col)];
-                if (m)
-                    x[r][m] = x[r][m] * turned<true>(roots_of_cols[16 * m]);
+        for (int r = 0; r < 2; ++r) {
+#pragma unroll
+            for (int m = 0; m < 16; ++m)
+                x[r][m] = numbers[r * kRowPitch + 8 * m + m / 2 * 2];
+#pragma unroll
+            for (int h = 1; h < 16; h *= 2) {
+                int half = h == 1 ? 1 : h / 2, before = h == 1 ? 0 : half;
+#pragma unroll
+                for (int k = 0; k < 8; ++k) {
+                    int at = 2 * (k / h) * h + k % h, n = k % h;
+                    butterfly(x[r][at], x[r][at + h], known[before + n % half], n / half ? 3 : 0);
+                }
             }
+        }
 #pragma unroll
-        for (int r = 0; r < 4; ++r)
-            transform8<true>(x[r]);
+        for (int part = 0; part < 16; part += 12) {
+            if (part && 8 * part >= cols)
+                break;
 #pragma unroll
-        for (int m = 0; m < 8; ++m) {
-            if (m >= 6 && 16 * m >= cols)
-                continue;
-            transform4<true>(x[0][m], x[1][m], x[2][m], x[3][m]);
-#pragma unroll
-            for (int r = 0; r < 4; ++r)
-                tile[place(row + r, m, col)] = r ? x[r][m] * turned<true>(roots_of_rows[r]) : x[r][m];
+            for (int m = part; m < (part ? 16 : 12); ++m) {
+                float2 sum = make_float2(x[0][m].x + x[1][m].x, x[0][m].y + x[1][m].y);
+                float2 rest = make_float2(x[0][m].x - x[1][m].x, x[0][m].y - x[1][m].y);
+                rest = make_float2(fmaf(root_of_rows.tangent, rest.y, rest.x),
+                                   fmaf(-root_of_rows.tangent, rest.x, rest.y));
+                numbers[8 * m + m / 2 * 2] = sum;
+                numbers[kRowPitch + 8 * m + m / 2 * 2] =
+                    make_float2(root_of_rows.cosine * rest.x, root_of_rows.cosine * rest.y);
+            }
         }
     }
 };
 
-// The third pass: sixteen neighbours of a row, in two parts, in which a warp has the same eight rows as in the second.
+// The third pass: eight neighbours of a row, in four parts, in which a warp has the same eight rows as in the second.
 struct Third {
-    int group, frequency; // of the columns; of the rows
     float2* numbers;
+    Root roots[4];
 
-    __device__ Third(float2* tile, int part) {
-        int warp = threadIdx.x / 32, first = threadIdx.x / 8 % 2, second = 2 * part + threadIdx.x / 16 % 2;
-        group = threadIdx.x % 8;
-        frequency = 2 * warp + first + 32 * second;
-        numbers = tile + (8 * warp + 4 * first + second) * kSide + 16 * group;
-    }
-
-    __device__ void take(float2 (&x)[16]) const {
+    __device__ Third(float2* tile, const float4* all_roots) {
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 8, block = lane % 16;
+        numbers = tile + place(8 * warp + lane / 16, 8 * block);
 #pragma unroll
-        for (int k = 0; k < 8; ++k) {
-            float4 two = ((const float4*)numbers)[k ^ group];
-            x[2 * k] = make_float2(two.x, two.y);
-            x[2 * k + 1] = make_float2(two.z, two.w);
+        for (int k = 0; k < 2; ++k) {
+            float4 two = all_roots[16 * k + block];
+            roots[2 * k] = {two.x, two.y};
+            roots[2 * k + 1] = {two.z, two.w};
         }
     }
 
-    __device__ void put(const float2 (&x)[16]) const {
+    // Loads, and takes to the end of the transform.
+    __device__ void forth(float2 (&x)[8], int part) const {
 #pragma unroll
-        for (int k = 0; k < 8; ++k)
-            ((float4*)numbers)[k ^ group] =
+        for (int k = 0; k < 4; ++k) {
+            float4 two = ((const float4*)(numbers + 2 * part * kRowPitch))[k];
+            x[2 * k] = make_float2(two.x, two.y);
+            x[2 * k + 1] = make_float2(two.z, two.w);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            butterfly(x[k], x[k + 4], roots[0], 0);
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            butterfly(x[k / 2 * 4 + k % 2], x[k / 2 * 4 + k % 2 + 2], roots[1], k / 2);
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            butterfly(x[2 * k], x[2 * k + 1], roots[2 + k / 2], k % 2);
+    }
+
+    __device__ void put(const float2 (&x)[8], int part) const {
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            ((float4*)(numbers + 2 * part * kRowPitch))[k] =
                 make_float4(x[2 * k].x, x[2 * k].y, x[2 * k + 1].x, x[2 * k + 1].y);
     }
 };
 
-// Takes the weights' transform to its end, and keeps half of their spectrum: they are real, so the other half is its
-// conjugate. It is kept conjugate itself, for a correlation, and divided by what two transforms multiply by.
-static __device__ void keep_spectrum(float2* spectrum, float2* tile) {
-    for (int part = 0; part < 2; ++part) {
-        Third third(tile, part);
-        if (third.frequency > kSide / 2)
-            break;
-        float2 x[16];
-        third.take(x);
-        transform16<false>(x);
-        float2* to = spectrum + third.frequency * kSpectrumRow;
+// Takes the weights' transform to its end, and keeps it: conjugate, for a correlation, and divided by what two
+// transforms multiply by. Each thread keeps what it will need.
+static __device__ void keep_spectrum(float4* spectrum, float2* tile, const float4* roots) {
+    Third third(tile, roots);
+    for (int part = 0; part < 4; ++part) {
+        constexpr float kScale = 1.0f / kSpectrum;
+        float2 x[8];
+        third.forth(x, part);
 #pragma unroll
-        for (int k = 0; k < 16; ++k) {
-            constexpr float kScale = 1.0f / (kSide * kSide);
-            float2 factor = make_float2(kScale * x[k].x, -kScale * x[k].y);
-            to[third.group * kGroup + k] = factor;
-            if (third.group ==
-                0) // opposite frequencies of the first group are in the same group, but one place on
-                to[8 * kGroup + (k + 15) % 16] = factor;
-        }
+        for (int k = 0; k < 4; ++k)
+            spectrum[(4 * part + k) * kGroup + threadIdx.x % kGroup] = make_float4(
+                kScale * x[2 * k].x, -kScale * x[2 * k].y, kScale * x[2 * k + 1].x, -kScale * x[2 * k + 1].y);
     }
 }
 
-// Takes the transform of two tiles to its end, multiplies by the weights' and begins the way back.
-static __device__ void multiply_spectra(const float2* spectrum, float2* tile) {
+// Takes the transform of a tile to its end, multiplies by the weights' and begins the way back.
+static __device__ void multiply_spectra(const float4* spectrum, float2* tile, const float4* roots) {
+    Third third(tile, roots);
 #pragma unroll
-    for (int part = 0; part < 2; ++part) {
-        Third third(tile, part);
-        const float2* factors =
-            part == 0 ? spectrum + third.frequency * kSpectrumRow + third.group * kGroup
-                      : spectrum + (kSide - third.frequency) * kSpectrumRow + (8 - third.group) * kGroup;
-        float2 x[16];
-        third.take(x);
-        transform16<false>(x);
+    for (int part = 0; part < 4; ++part) {
+        float2 x[8];
+        third.forth(x, part);
 #pragma unroll
-        for (int k = 0; k < 16; ++k)
-            x[k] = x[k] * (part == 0 ? factors[k] : turned<true>(factors[15 - k]));
-        transform16<true>(x);
-        third.put(x);
+        for (int k = 0; k < 4; ++k) {
+            float4 two = spectrum[(4 * part + k) * kGroup + threadIdx.x % kGroup];
+            x[2 * k] = times(x[2 * k], make_float2(two.x, two.y));
+            x[2 * k + 1] = times(x[2 * k + 1], make_float2(two.z, two.w));
+        }
+        back(x);
+        third.put(x, part);
     }
 }
 
@@ -405,7 +433,6 @@ struct Sizes {
     int input_rows, input_cols, output_rows, output_cols, kernel_rows, kernel_cols;
     int valid_rows, valid_cols; // outputs of a tile
     int tiles, tiles_across;
-    int together; // tiles that a block transforms at a time: 2, or 1 where there are blocks enough
 };
 
 // An address from which the compiler goes on for each row, and does not begin anew.
@@ -417,34 +444,32 @@ template <class T> static __device__ T* held(T* address) {
     return address;
 }
 
-// What a thread has of a tile: where its column begins, and how many rows follow. None of a tile that there is not.
+// The first row and column of a tile; beyond all rows if there is no such tile.
+struct Corner {
+    int top, left;
+
+    __device__ Corner(const Sizes& sizes, int tile) {
+        int down = tile / sizes.tiles_across;
+        top = tile < sizes.tiles ? down * sizes.valid_rows : sizes.input_rows;
+        left = (tile - down * sizes.tiles_across) * sizes.valid_cols;
+    }
+};
+
+// What a thread loads of a tile: where its column begins, and how many rows follow.
 struct Column {
-    long long row;
-    int col, rows_in, rows_out;
+    const char* from;
+    int rows;
 
-    __device__ Column(const Sizes& sizes, int tile, const First& first) {
-        int down = tile / sizes.tiles_across, across = tile - down * sizes.tiles_across;
-        int top = down * sizes.valid_rows;
-        row = top + first.row;
-        col = across * sizes.valid_cols + first.col;
-        bool is_in = tile < sizes.tiles && col < sizes.input_cols;
-        bool is_out = tile < sizes.tiles && first.col < sizes.valid_cols && col < sizes.output_cols;
-        rows_in = is_in ? sizes.input_rows - (int)row : 0;
-        rows_out = is_out ? min(sizes.valid_rows, sizes.output_rows - top) - first.row : 0;
-    }
-
-    __device__ const char* in(const float* input, const Sizes& sizes) const {
-        return held((const char*)(input + row * sizes.input_cols + col));
-    }
-
-    __device__ char* out(float* output, const Sizes& sizes) const {
-        return held((char*)(output + row * sizes.output_cols + col));
+    __device__ Column(const float* input, const Sizes& sizes, Corner corner, const First& first) {
+        int row = corner.top + first.row, col = corner.left + first.col;
+        rows = col < sizes.input_cols ? sizes.input_rows - row : 0;
+        from = held((const char*)(input + (long long)row * sizes.input_cols + col));
     }
 };
 
 // How far the k-th number of a thread's column is from its first: one instruction to an address.
 static __device__ long long rows_on(int cols, int k) {
-    return (long long)cols * (4 * k * (int)sizeof(float));
+    return (long long)cols * (2 * k * (int)sizeof(float));
 }
 
 static __device__ float load(const char* from) {
@@ -457,13 +482,10 @@ static __device__ void prefetch(const float* at) {
 #endif
 }
 
-// Has two tiles brought from memory to L2.
-static __device__ void prefetch_tiles(const float* input, const Sizes& sizes, int tile) {
-    tile += threadIdx.x / 256;
-    int down = tile / sizes.tiles_across, across = tile - down * sizes.tiles_across;
-    int row = down * sizes.valid_rows + threadIdx.x / 2 % kSide;
-    int col = across * sizes.valid_cols + threadIdx.x % 2 * (kSide / 2);
-    if (tile < sizes.tiles && row < sizes.input_rows && col < sizes.input_cols) {
+// Has a tile brought from memory to L2.
+static __device__ void prefetch_tile(const float* input, const Sizes& sizes, Corner corner) {
+    int row = corner.top + threadIdx.x / 2 % kSide, col = corner.left + threadIdx.x % 2 * (kSide / 2);
+    if (row < sizes.input_rows && col < sizes.input_cols) {
         const float* from = input + (long long)row * sizes.input_cols + col;
         int last = min(kSide / 2, sizes.input_cols - col) - 1;
         prefetch(from);
@@ -473,90 +495,131 @@ static __device__ void prefetch_tiles(const float* input, const Sizes& sizes, in
 }
 
 // The first numbers of a thread's column of a tile, or zeros where it has no such rows.
-static __device__ void load_early(float (&early)[kEarly], const float* input, const Sizes& sizes, int tile,
-                                  const First& first) {
-    Column column(sizes, tile, first);
-    const char* from = column.in(input, sizes);
+static __device__ void load_early(float (&early)[kEarly], const float* input, const Sizes& sizes,
+                                  Corner corner, const First& first) {
+    Column column(input, sizes, corner, first);
 #pragma unroll
     for (int k = 0; k < kEarly; ++k)
-        early[k] = 4 * k < column.rows_in ? load(from + rows_on(sizes.input_cols, k)) : 0.0f;
+        early[k] = 2 * k < column.rows ? load(column.from + rows_on(sizes.input_cols, k)) : 0.0f;
+}
+
+static __device__ void barrier_of_group(int group) {
+    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kGroup) : "memory");
 }
 
 __global__ void __launch_bounds__(kFftThreads, 1)
     conv_2d_transforms_kernel_optimized(const float* input, const float* kernel, float* output, Sizes sizes) {
-    extern __shared__ __align__(16) float2 tile[];
-    float2 *roots = tile + kSide * kSide, *spectrum = roots + 8 * 16;
-    int step = sizes.together * gridDim.x, index = sizes.together * blockIdx.x;
-    prefetch_tiles(input, sizes, index);
-    if (threadIdx.x < 8 * 16) {
-        float2 root;
-        sincospif((float)(threadIdx.x / 16 * (threadIdx.x % 16)) / -64.0f, &root.y, &root.x);
-        roots[threadIdx.x] = root;
+    extern __shared__ __align__(16) float2 tiles[];
+    float4* spectrum = (float4*)(tiles + 2 * kTile);
+    float4 *roots_of_third = spectrum + kSpectrum / 2, *roots_of_second = roots_of_third + 2 * 16;
+    int group = threadIdx.x / kGroup;
+    float2* tile = tiles + group * kTile;
+    int step = 2 * gridDim.x, index = blockIdx.x + (1 - group) * gridDim.x;
+    Corner corner(sizes, index);
+    prefetch_tile(input, sizes, corner);
+    if (threadIdx.x < 64) {
+        int block = threadIdx.x / 4, which = threadIdx.x % 4;
+        float angle = (float)angle_of(block);
+        Root* pair = (Root*)&roots_of_third[which / 2 * 16 + block];
+        pair[which % 2] = root_of(which == 0   ? angle / 2
+                                  : which == 1 ? angle / 4
+                                  : which == 2 ? angle / 8
+                                               : angle / 8 + 16);
+    } else if (threadIdx.x < 128) {
+        int col = threadIdx.x / 8 % 8, which = threadIdx.x % 8;
+        int h = which == 0 ? 1 : which == 1 ? 2 : which < 4 ? 4 : 8, n = which == 0 ? 0 : which - h / 2;
+        Root* pair = (Root*)&roots_of_second[which / 2 * 8 + col];
+        pair[which % 2] = root_of(-64.0f * (float)(col + 8 * n) / (float)(8 * h));
     }
-    First first(tile);
-    Second second(roots);
+    First first(tile, group);
+    Second second(tile, roots_of_second);
     float early[kEarly];
-    bool are_weights = true; // they come first, as a tile
-    while (index < sizes.tiles) {
-        Column a(sizes, index, first), b(sizes, sizes.together == 2 ? index + 1 : sizes.tiles, first);
-        const char *from_a = a.in(input, sizes), *from_b = b.in(input, sizes);
-        int cols = sizes.input_cols, rows_a = a.rows_in, rows_b = b.rows_in;
+    load_early(early, input, sizes, corner, first);
+    __syncthreads();
+    bool are_weights = group == 0, are_kept = group == 0; // they come first, as a tile
+    while (are_weights || index < sizes.tiles) {
+        Column column(input, sizes, corner, first);
+        const char* from = column.from;
+        int cols = sizes.input_cols, rows = column.rows;
         if (are_weights) {
             cols = sizes.kernel_cols;
-            from_a = (const char*)(kernel + first.row * cols + first.col);
-            rows_a = first.col < cols ? sizes.kernel_rows - first.row : 0;
-            rows_b = 0;
+            from = (const char*)(kernel + first.row * cols + first.col);
+            rows = first.col < cols ? sizes.kernel_rows - first.row : 0;
         }
         float2 x[32];
-        if (min(rows_a, rows_b) > 4 * 31) {
+        if (rows > 2 * 63 && !are_weights) {
 #pragma unroll
             for (int k = 0; k < 32; ++k)
-                x[k] = make_float2(k < kEarly ? early[k] : load(from_a + rows_on(cols, k)),
-                                   load(from_b + rows_on(cols, k)));
+                x[k] = make_float2(k < kEarly ? early[k] : load(from + rows_on(cols, k)),
+                                   load(from + rows_on(cols, k + 32)));
         } else {
 #pragma unroll
             for (int k = 0; k < 32; ++k) {
                 bool is_loaded = k < kEarly && !are_weights;
-                x[k] = make_float2(is_loaded        ? early[k < kEarly ? k : 0]
-                                   : 4 * k < rows_a ? load(from_a + rows_on(cols, k))
-                                                    : 0.0f,
-                                   4 * k < rows_b ? load(from_b + rows_on(cols, k)) : 0.0f);
+                x[k] = make_float2(is_loaded      ? early[k < kEarly ? k : 0]
+                                   : 2 * k < rows ? load(from + rows_on(cols, k))
+                                                  : 0.0f,
+                                   2 * k + 64 < rows ? load(from + rows_on(cols, k + 32)) : 0.0f);
             }
         }
         if (!are_weights || !first.beyond(cols)) // otherwise all zeros
-            transform32<false>(x);
+            forth(x, 32);
         first.put(x);
-        __syncthreads();
-        second.forth(tile);
+        barrier_of_group(group);
+        second.forth();
         __syncwarp();
         if (are_weights) {
             are_weights = false;
-            keep_spectrum(spectrum, tile);
-            load_early(early, input, sizes, index, first);
-            __syncthreads();
+            keep_spectrum(spectrum, tile, roots_of_third);
+            asm volatile("bar.arrive 3, %0;" ::"n"(kFftThreads) : "memory");
+            barrier_of_group(group);
             continue;
         }
-        prefetch_tiles(input, sizes, index + step);
-        multiply_spectra(spectrum, tile);
-        __syncwarp();
-        second.back(tile, sizes.valid_cols);
-        __syncthreads();
+        if (!are_kept) { // as yet
+            are_kept = true;
+            asm volatile("bar.sync 3, %0;" ::"n"(kFftThreads) : "memory");
+        }
         index += step;
-        load_early(early, input, sizes, index, first);
+        Corner next(sizes, index);
+        prefetch_tile(input, sizes, next);
+        multiply_spectra(spectrum, tile, roots_of_third);
+        __syncwarp();
+        second.back(sizes.valid_cols);
+        barrier_of_group(group);
+        load_early(early, input, sizes, next, first);
+        int top = corner.top, col = corner.left + first.col;
+        corner = next;
         if (first.beyond(sizes.valid_cols))
             continue;
         first.take(x);
-        transform32<true>(x);
-        char *to_a = a.out(output, sizes), *to_b = b.out(output, sizes);
+        back(x);
         cols = sizes.output_cols;
+        bool is_out = first.col < sizes.valid_cols && col < cols;
+        rows = is_out ? min(sizes.valid_rows, sizes.output_rows - top) - first.row : 0;
+        char* to = held((char*)(output + (long long)(top + first.row) * cols + col));
+        // Few tiles have more than 98 rows of outputs.
+        constexpr int kFirst = 17;
 #pragma unroll
         for (int k = 0; k < 32; ++k) {
-            if (4 * k < a.rows_out)
-                *(float*)(to_a + rows_on(cols, k)) = x[k].x;
-            if (4 * k < b.rows_out)
-                *(float*)(to_b + rows_on(cols, k)) = x[k].y;
+            float2 turned = turned_back(x[k], k);
+            if (2 * k < rows)
+                *(float*)(to + rows_on(cols, k)) = turned.x;
+            if (k < kFirst && 2 * k + 64 < rows)
+                *(float*)(to + rows_on(cols, k + 32)) = turned.y;
+        }
+        if (2 * kFirst + 64 < rows) {
+            to = held(to + rows_on(cols, 32));
+#if defined(__CUDA_ARCH__)
+            asm volatile("" : "+r"(cols));
+#endif
+#pragma unroll
+            for (int k = kFirst; k < 32; ++k)
+                if (2 * k + 64 < rows)
+                    *(float*)(to + rows_on(cols, k)) = turned_back(x[k], k).y;
         }
     }
+    if (!are_kept)
+        asm volatile("bar.sync 3, %0;" ::"n"(kFftThreads) : "memory");
 }
 
 // False where these sizes are better done otherwise.
@@ -578,9 +641,7 @@ static bool convolve_by_transforms(const float* input, const float* kernel, floa
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&most, cudaDevAttrMultiProcessorCount, device);
     sizes.tiles = (int)tiles;
-    sizes.together = sizes.tiles > most ? 2 : 1;
-    int blocks = (sizes.tiles - 1) / sizes.together + 1;
-    blocks = blocks < most ? blocks : most;
+    int blocks = sizes.tiles < most ? sizes.tiles : most;
     cudaFuncSetAttribute(conv_2d_transforms_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          kFftMemory);
     conv_2d_transforms_kernel_optimized<<<blocks, kFftThreads, kFftMemory>>>(input, kernel, output, sizes);
