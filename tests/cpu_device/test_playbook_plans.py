@@ -669,6 +669,6 @@ int main(int, char** words) {
 @pytest.mark.parametrize("exponent", [0, 28, 100])
 def test_a_convolution_is_right_after_a_piece_of_zeros(exponent: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """With inputs up to 2^30 the factor between the scales was infinite once, and zero sums became NaN."""
-    text = (PLAYBOOK / "conv_1d/fp32/2_tensor_cores_on_two_halves.cu").read_text()
+    text = (PLAYBOOK / "conv_1d/fp32/2_warpgroups_on_two_halves.cu").read_text()
     ran = run_text(text + AFTER_ZEROS, (3000, 400, exponent), tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr

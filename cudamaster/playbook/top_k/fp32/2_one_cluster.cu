@@ -1,22 +1,23 @@
 // idea: One cluster rules out whole groups by their best, and counts places instead of sorting
 // why: Step 1 sorts runs of k in every tile and again in the last block, which waits for all others: 36 to
 //      39 µs for 128 of 65536. Most elements need no sorting to be ruled out. A cluster of 16 blocks keeps
-//      the whole input in registers. The elements of a warp are a group; its best is the only one that
-//      others see. The rank of a group's best among the 256 is counted, not sorted for; k groups have
-//      something as good as the k-th, so nothing behind that is among the k best. Few candidates are left
-//      of random inputs, and of sorted ones four for each of the k groups, because chunks of four elements
-//      that are neighbours go to different warps, and lines of eight chunks to different blocks. Each block
-//      sends its candidates to all others, and the place of each in the result is how many go before it.
-//      Value and index make one key, so ties need no care, and where candidates are too many a bisection
-//      finds another limit. Three barriers of the cluster are all that blocks wait for. Up to 2048 elements
-//      a warp counts for each element what goes before it, in as many blocks as there are 32 elements. More
-//      than 65536 are filtered by a threshold from a sample of as many; what is left goes step 1's way, as
-//      k above 128 does. On an H200 128 of 65536 take 17.9 to 19.4 µs whatever their order, step 1 38, an
-//      empty launch 11 in the same run; 32 of 256 take 13.8 instead of 20.5. What binds it now: 1.6 µs
-//      until the first elements are there, and 0.3 to 0.6 for each of three barriers. Eight blocks with
-//      twice the elements load longer than they save at barriers; candidates sent one by one, each to 16
-//      blocks, took 2.5 µs more with sorted inputs, and counting in a list of rows of even length met in
-//      the same banks.
+//      the whole input in registers. Elements are taken in chunks of four; those at one place of the chunks of
+//      every fourth warp are a group, whose best is the only one that others see. The rank of a group's best
+//      among the 256 is counted, not sorted for; k groups have something as good as the k-th, so nothing
+//      behind that is among the k best. Few candidates are left, of sorted inputs too, because sixteen
+//      neighbours are of sixteen groups, and the next sixteen of another block. With groups of whole warps,
+//      chunks of sorted inputs stayed together: four candidates for each of the k groups. Each block sends its
+//      candidates to all others, and the place of each in the result is how many go before it. Value and index
+//      make one key, so ties need no care, and where candidates are too many a bisection finds another limit.
+//      Three barriers of the cluster are all that blocks wait for. Up to 2048 elements a warp counts for each
+//      element what goes before it, in as many blocks as there are 32 elements. More than 65536 are filtered
+//      by a threshold from a sample of as many; what is left goes step 1's way, as k above 128 does. On an
+//      H200 128 of 65536 take 5.8 µs more than an empty launch, whatever their order (5.6 to 6.2 with groups
+//      of whole warps); step 1 took 38 µs in a run in which the empty launch took 11; 32 of 256 take 13.8
+//      instead of 20.5. What binds it now: 1.6 µs until the first elements are there, and 0.3 to 0.6 for each
+//      of three barriers. Eight blocks with twice the elements load longer than they save at barriers;
+//      candidates sent one by one, each to 16 blocks, took 2.5 µs more with sorted inputs, and counting in a
+//      list of rows of even length met in the same banks.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -37,12 +38,12 @@ constexpr unsigned int kFullMask = 0xffffffffu;
 constexpr int kDirect = 2048; // up to here a warp counts what goes before an element
 
 constexpr int kBlocks = 16; // of the cluster
-constexpr int kWarps = 16;  // of each block; a warp's elements are a group
+constexpr int kWarps = 16;  // of each block, and groups
 constexpr int kClusterThreads = kWarps * 32;
 constexpr int kGroups = kBlocks * kWarps;
 constexpr int kWidth = 4;   // elements of a chunk
 constexpr int kVectors = 2; // chunks of a thread
-constexpr int kLine = 8;    // chunks
+constexpr int kLine = 4;    // chunks
 constexpr int kClusterSize = kBlocks * kClusterThreads * kVectors * kWidth;
 constexpr int kTogether = 2;        // groups whose rank a warp finds
 constexpr unsigned int kRoom = 128; // for candidates of a block
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kClusterThreads)
     constexpr int kItems = kVectors * kWidth;
     constexpr int kEach = kGroups / 32; // of a lane, where a warp looks at the best of all groups
     __shared__ Chunk tile[kVectors * 32][kWarps + 1];
-    __shared__ Key own_best[kWarps], best[kGroups];
+    __shared__ Key best_of_warp[kWarps][kWidth], own_best[kWarps], best[kGroups];
     __shared__ Key own_candidates[kRoom],
         candidates[kBlocks][kRoom + 1]; // an odd length spreads over the banks
     __shared__ float own_values[kRoom];
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(kClusterThreads)
     int block = blockIdx.x, t = threadIdx.x, warp = t / 32, lane = t % 32;
     auto started = cluster.barrier_arrive();
 
-    // Lines of 8 chunks take turns over the blocks. Of a block's chunks, neighbours go to different warps.
+    // Lines of four chunks take turns over the blocks. Of a block's chunks, neighbours go to different warps.
     auto place = [&](int i) { return ((i / kLine * kBlocks + block) * kLine + i % kLine) * kWidth; };
     auto index_of = [&](unsigned int i) -> unsigned int {
         return threshold ? (unsigned long long)N * i / kClusterSize : i;
@@ -135,7 +136,10 @@ __global__ void __launch_bounds__(kClusterThreads)
     if (t == 0)
         own_count = 0;
     __syncthreads();
-    Key keys[kItems], smallest = kNone;
+    Key keys[kItems], smallest[kWidth]; // of one place in all chunks
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v)
+        smallest[v] = kNone;
 #pragma unroll
     for (int c = 0; c < kVectors; ++c) {
         chunks[c] = tile[c * 32 + lane][warp];
@@ -146,17 +150,30 @@ __global__ void __launch_bounds__(kClusterThreads)
             // What lies beyond the input has keys of its own, too, behind all others.
             Key key = index < (unsigned int)N ? top_k_key(chunks[c].at[v], index) : kNone << 32 | index;
             keys[c * kWidth + v] = key;
-            smallest = min(smallest, key);
+            smallest[v] = min(smallest[v], key);
         }
     }
-    unsigned int upper = __reduce_min_sync(kFullMask, (unsigned int)(smallest >> 32));
-    unsigned int lower = __reduce_min_sync(kFullMask, smallest >> 32 == upper ? (unsigned int)smallest : ~0u);
-    if (lane == 0)
-        own_best[warp] = (Key)upper << 32 | lower;
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) {
+        unsigned int upper = __reduce_min_sync(kFullMask, (unsigned int)(smallest[v] >> 32));
+        unsigned int lower =
+            __reduce_min_sync(kFullMask, smallest[v] >> 32 == upper ? (unsigned int)smallest[v] : ~0u);
+        if (lane == v)
+            best_of_warp[warp][v] = (Key)upper << 32 | lower;
+    }
     __syncthreads();
     cluster.barrier_wait(std::move(started)); // all blocks are there: their shared memory may be written
-    if (t < kBlocks * kWarps)
-        cluster.map_shared_rank(best, t / kWarps)[block * kWarps + t % kWarps] = own_best[t % kWarps];
+    if (t < kBlocks * kWarps) {
+        // A group is one place in the chunks of every fourth warp, so that sixteen neighbours are of sixteen groups.
+        int group = t % kWarps;
+        Key key = kNone;
+#pragma unroll
+        for (int other = 0; other < kWarps; other += kWarps / kWidth)
+            key = min(key, best_of_warp[other + group / kWidth][group % kWidth]);
+        if (t < kWarps)
+            own_best[t] = key;
+        cluster.map_shared_rank(best, t / kWarps)[block * kWarps + group] = key;
+    }
     cluster.sync();
 
     // k groups have something as good as the k-th of their best. So it, or something before it, is the k-th
