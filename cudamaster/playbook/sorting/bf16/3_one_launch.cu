@@ -101,7 +101,7 @@ __device__ __forceinline__ void order_in_block(unsigned int (&key)[kItems],
 #pragma unroll
     for (int k = 0; k < kItems; ++k)
         tile[side][k][threadIdx.x] = key[k];
-    asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
     bool larger = (threadIdx.x & kLanes) != 0;
 #pragma unroll
     for (int k = 0; k < kItems; ++k)
