@@ -55,6 +55,21 @@ def test_it_is_longer_for_a_kernel_unlike_all_that_were_fitted() -> None:
     assert ERRORS.reach(first, first) == pytest.approx(1.5 * 0.05)
 
 
+@pytest.mark.parametrize(
+    ("speedup", "reach"),
+    [(1.5, math.nan), (math.nan, 0.1), (0.0, 0.1), (-1.0, 0.1), (math.inf, 0.1), (1.5, math.inf), (1.5, -0.1)],
+)
+def test_of_what_is_no_number_nothing_is_known(speedup: float, reach: float) -> None:
+    """A damaged record, or a model of a GPU with absurd figures, must not make a kernel likely to be faster."""
+    found = ERRORS.speed(speedup, reach)
+    assert found.change is Change.UNSURE
+    assert (found.interval.low, found.interval.high) == (0.0, math.inf)
+
+
+def test_a_very_long_reach_does_not_overflow() -> None:
+    assert ERRORS.speed(1.5, 1e4).change is Change.UNSURE
+
+
 def test_a_chance_follows_from_the_shares() -> None:
     assert ERRORS.chance(1.0, 0.1) == 0.5
     assert ERRORS.chance(math.exp(0.1), 0.1) == pytest.approx(0.5 + LEVEL / 2)

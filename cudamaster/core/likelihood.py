@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from cudamaster.core.speed import Change, Comparison, Interval
 
 LEVEL = 0.9  # how many of the intervals hold what a GPU measures
+_MOST_REACH = 700.0  # beyond it exp overflows
 LIKELY = 0.9  # the chance from which on a kernel counts as faster
 
 
@@ -67,16 +68,20 @@ class Errors:
         return found * (self.unlike if new else 1.0)
 
     def chance(self, speedup: float, reach: float) -> float:
-        """The chance that a GPU would measure more than 1 where the model says `speedup`."""
-        if not reach > 0:
+        """The chance that a GPU measures more than 1 where the model says `speedup`; one half of what is no number."""
+        if not (0 < speedup < math.inf and 0 <= reach < _MOST_REACH):  # a record may be damaged
+            return 0.5
+        if reach == 0:
             return 0.5 if speedup == 1 else float(speedup > 1)
         within = _share_within(abs(math.log(speedup)) / reach, self.shares, self.reaches)
         return 0.5 + math.copysign(within / 2, math.log(speedup))
 
     def speed(self, speedup: float, reach: float) -> Comparison:
         """A modelled speedup with its interval, and whether it is likely to be one."""
-        factor, chance = math.exp(reach), self.chance(speedup, reach)
-        interval = Interval(speedup / factor, speedup * factor)
+        chance = self.chance(speedup, reach)
+        interval = Interval(0.0, math.inf)
+        if 0 < speedup < math.inf and 0 <= reach < _MOST_REACH:
+            interval = Interval(speedup * math.exp(-reach), speedup * math.exp(reach))
         change = Change.FASTER if chance >= LIKELY else Change.SLOWER if chance <= 1 - LIKELY else Change.UNSURE
         return Comparison(speedup, interval, speedup, interval, change, chance)
 
