@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cudamaster.cli.output import ourselves, print_to_copy, reach_of, score_column, styled, table, why_incomplete
+from cudamaster.cli.output import (
+    ourselves,
+    print_to_copy,
+    reach_of,
+    score_column,
+    styled,
+    table,
+    taken_in_a_word,
+    why_incomplete,
+)
 from cudamaster.core.values import Role
 from cudamaster.models.playbook import NAME as PLAYBOOK
 
@@ -17,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.core.values import Candidate, Hardware, Outcome
+    from cudamaster.core.values import Candidate, Hardware
     from cudamaster.runs.record import Settings
     from cudamaster.strategies.result import Result
 
@@ -59,7 +68,8 @@ def conclude(out: Console, result: Result, path: Path, settings: Settings) -> No
     only_playbook = set(settings.models.values()) == {PLAYBOOK}
     _show_rounds(out, result)
     in_times = f" in {result.verdict.mark} time" if result.verdict.mark else ""
-    lost = "" if result.improved else f" (the baseline: nothing beat it{in_times})"
+    nothing = f"nothing beat it{in_times}" if not result.contenders else "nothing is likely to beat it, by the model"
+    lost = "" if result.improved else f" (the baseline: {nothing})"
     print_to_copy(out, f"Best kernel:    {path / 'best.cu'}{lost}")
     print_to_copy(out, f"Build command:  {result.best.command}")
     print_to_copy(out, f"Evidence:       {path / 'verdicts' / (result.best.id + '.json')}")
@@ -93,20 +103,17 @@ def _show_rounds(out: Console, result: Result) -> None:
         if outcome.interval is not None:
             score += f" [{outcome.interval.low:.2f}–{outcome.interval.high:.2f}]"
         row: list[str | Text] = [str(outcome.round), outcome.plan.idea, styled(outcome.status), score]
-        rows.append([*row, f"{finished.best_score:.2f}", *([_taken(outcome)] if known else [])])
+        rows.append(
+            [
+                *row,
+                f"{finished.best_score:.2f}",
+                *([taken_in_a_word(accepted=outcome.accepted, unsure=outcome.unsure)] if known else []),
+            ]
+        )
     p = score_column(result.verdict.mark)
     columns = ["round", "idea", "status", p, "best so far", *(["taken"] if known else [])]
     out.print()
     out.print(table(columns, rows, right=["round", p, "best so far"]))
-
-
-def _taken(outcome: Outcome) -> str | Text:
-    """Whether a round's kernel became the best so far, in a word."""
-    from rich.text import Text
-
-    if outcome.unsure:
-        return Text("UNSURE", style="yellow")
-    return "yes" if outcome.accepted else "no"
 
 
 def _say_cost(out: Console, result: Result) -> None:
@@ -128,6 +135,8 @@ def _say_emulated(out: Console, result: Result, path: Path) -> None:
         else f"P is modelled:\n{model.described}. Only a GPU can confirm it."
     )
     out.print(f"\nThis ran on the CPU device: results are checked there, {said}")
+    if any(done.outcome.interval is not None for done in result.rounds):
+        out.print("In brackets: the interval in which a GPU would measure P in 9 of 10 cases.")
     for finished in result.rounds:
         if finished.untimed:
             kernel = path / "candidates" / f"{finished.untimed}.cu"
@@ -148,7 +157,8 @@ def _offer(out: Console, result: Result, path: Path) -> bool:
         offered.insert(0, (result.best, of_best.outcome.round, result.verdict.speed))
     if not offered:
         return False
-    what = "UNSURE: the model cannot tell these kernels from the baseline."
+    these = "this kernel" if len(offered) == 1 else "these kernels"
+    what = f"UNSURE: the model cannot tell {these} from the baseline."
     if result.improved:
         several = f"UNSURE: the model cannot tell these {len(offered)} kernels apart."
         compared = any(done.outcome.against is not None for done in result.rounds)

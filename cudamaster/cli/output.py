@@ -212,6 +212,15 @@ def say_speed(comparison: Comparison, *, mark: str) -> str:
     return f"{speed(comparison.speedup, mark=mark)}, {comparison.change.value} ({reach})"
 
 
+def taken_in_a_word(*, accepted: bool, unsure: bool) -> str | Text:
+    """Whether a round's kernel became the best so far; UNSURE where a model cannot tell the two apart."""
+    from rich.text import Text
+
+    if unsure:
+        return Text("UNSURE", style="yellow")
+    return "yes" if accepted else "no"
+
+
 def score_column(mark: str) -> str:
     """Name of the column of P."""
     return f"P ({mark})" if mark else "P"

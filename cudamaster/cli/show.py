@@ -23,6 +23,7 @@ from cudamaster.cli.output import (
     speed,
     styled,
     table,
+    taken_in_a_word,
     why_incomplete,
 )
 from cudamaster.view.invisible import visible
@@ -198,19 +199,23 @@ class _Printer:
 
     def _overview(self, run: RunSummary) -> None:
         baseline = run.baseline_verdict
+        known = any(done.against is not None for done in run.rounds)
         rows: list[list[str | Text]] = []
         if baseline is not None:
             one = "1.00" if run.best is not None else "-"
-            rows.append(["0", "baseline", styled(baseline.status), one, one])
+            rows.append(["0", "baseline", styled(baseline.status), one, one, *([""] if known else [])])
         for done in run.rounds:
             status = styled(done.status) if done.status is not None else "-"
             last = done.attempts[-1].verdict if done.attempts else None
             reach = reach_of(last.speed if last is not None else None, mark=run.mark)
             score = "-" if done.score is None else f"{done.score:.2f}{reach}"
-            rows.append([str(done.number), visible(done.title), status, score, f"{done.best_score:.2f}"])
+            row: list[str | Text] = [str(done.number), visible(done.title), status, score, f"{done.best_score:.2f}"]
+            taken = [] if not known else [taken_in_a_word(accepted=done.accepted is True, unsure=done.unsure)]
+            rows.append([*row, *taken])
         p = score_column(run.mark)
         if rows:
-            self._out.print(table(["round", "idea", "status", p, "best"], rows, right=["round", p, "best"]))
+            columns = ["round", "idea", "status", p, "best", *(["taken"] if known else [])]
+            self._out.print(table(columns, rows, right=["round", p, "best"]))
         if baseline is not None and run.best is not None:
             self._prose(f"Baseline: {baseline.detail}", 0)
         elif baseline is not None:

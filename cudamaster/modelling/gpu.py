@@ -106,7 +106,7 @@ class Gpu:
         return SmLimits(
             compute_capability=self.compute_capability,
             sms=int(figures.sms),
-            warp_size=32,
+            warp_size=_WARP,
             threads=int(figures.threads_per_sm),
             blocks=int(figures.blocks_per_sm),
             registers=int(figures.registers_per_sm),
@@ -136,6 +136,8 @@ _NEEDED = {each.name: (_Figure, ...) for each in fields(Figures) if each.default
 _OTHERS = {each.name: (_Figure | None, None) for each in fields(Figures) if each.default is not MISSING}
 _FIGURES: Any = create_model("_FIGURES", __base__=_Strict, **_NEEDED, **_OTHERS)  # type: ignore[call-overload]
 
+
+_WARP = 32
 
 # What can only be whole.
 _COUNTS = ("sms", "threads_per_sm", "blocks_per_sm", "registers_per_sm", "shared_bytes_per_sm", "reserved_shared_bytes")
@@ -174,6 +176,10 @@ def load(wanted: str = DEFAULT) -> Gpu:
         raise UsageError(f"The GPU's figures {path} are wrong at {where}: {first['msg']}.", fix) from error
     if (part := next((name for name in _COUNTS if getattr(read.figures, name).value % 1), None)) is not None:
         raise UsageError(f"The GPU's figures {path} are wrong at figures.{part}.value: it is no whole number.", fix)
+    if read.figures.threads_per_sm.value < _WARP:
+        raise UsageError(
+            f"The GPU's figures {path} are wrong at figures.threads_per_sm.value: no warp of 32 fits.", fix
+        )
     major, minor = re.findall(r"\d+", read.compute_capability)
     given: dict[str, _Figure] = {
         name: figure for name in type(read.figures).model_fields if (figure := getattr(read.figures, name)) is not None

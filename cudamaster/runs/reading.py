@@ -287,6 +287,7 @@ class _Replay(Observer):
                     calls=tuple(done.calls),
                     usage=digest.usage(done.calls),
                     judging_s=sum(digest.seconds(attempt) for attempt in done.attempts),
+                    against=outcome.against if outcome else None,
                 )
             )
         return rounds

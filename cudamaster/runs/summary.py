@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cudamaster.agents.debug import Diagnosis
-from cudamaster.core.speed import Comparison
+from cudamaster.core.speed import Change, Comparison
 from cudamaster.core.values import Bottleneck, GpuModel, Hardware, Plan, Precision, Role, Status, Verdict, mark
 from cudamaster.models.metered import RoleUsage
 from cudamaster.models.protocol import Usage
@@ -109,7 +109,8 @@ class RoundSummary:
     """One round. `accepted` and `why` are None if the run stopped within it, or had no further idea.
 
     `title` is the idea, or why there is none. `gave_up` says that the Debug agent offered no fix. `best_score` and
-    `best` are those after the round. `judging_s` is how long candidates were built and run.
+    `best` are those after the round. `judging_s` is how long candidates were built and run. `against` is a modelled
+    kernel's speedup over the best before it, as in `Outcome`.
     """
 
     number: int
@@ -127,6 +128,12 @@ class RoundSummary:
     calls: tuple[CallSummary, ...]
     usage: RoleUsage
     judging_s: float
+    against: Comparison | None = None
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the model cannot tell the kernel and the best before it apart."""
+        return self.against is not None and self.against.change is Change.UNSURE
 
 
 @dataclass(frozen=True)

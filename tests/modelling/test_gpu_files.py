@@ -27,6 +27,7 @@ def with_change(folder: Path, old: str, new: str) -> str:
         ("sms: {value: 132,", "sms: {value: -1,", "figures.sms.value"),
         ("sms: {value: 132,", "sms: {value: many,", "figures.sms.value"),
         ("sms: {value: 132,", "sms: {value: 0.5,", "figures.sms.value: it is no whole number"),
+        ("threads_per_sm: {value: 2048,", "threads_per_sm: {value: 16,", "threads_per_sm.value: no warp of 32 fits"),
         ("  clock_mhz:", "  clock_ghz:", "clock_mhz"),
         ("source: measured}", "source: hearsay}", "figures.sms.source"),
         ('compute_capability: "9.0"', 'compute_capability: "nine"', "compute_capability"),

@@ -7,10 +7,11 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, kernel
 
-from cudamaster.cli import optimize_output
+from cudamaster.cli import main, optimize_output
 from cudamaster.core import modelled
 from cudamaster.core.likelihood import Errors, Makeup
 from cudamaster.core.speed import Change
@@ -89,6 +90,18 @@ def test_where_nothing_is_likely_the_baseline_stays_and_the_gpu_is_asked(tmp_pat
     assert not result.improved
     assert len(result.contenders) == 2
     assert "UNSURE: the model cannot tell these kernels from the baseline." in said
+    assert "(the baseline: nothing is likely to beat it, by the model)" in said
+    assert "In brackets: the interval in which a GPU would measure P in 9 of 10 cases." in said
+
+
+def test_the_run_says_so_when_it_is_read_back(tmp_path: Path) -> None:
+    run(tmp_path / "run", [1.6, 1.58, 1.1])
+    shown = CliRunner().invoke(main, ["show", str(tmp_path / "run"), "--no-diff"], env={"COLUMNS": "100"})
+    assert shown.exit_code == 0
+    table = shown.stdout.partition("Baseline:")[0]
+    assert "taken" in table
+    ends = [line.split()[-1] for line in table.splitlines() if line.strip()[:1] in ("1", "2", "3")]
+    assert ends == ["yes", "UNSURE", "no"]
 
 
 def test_a_search_that_is_sure_says_so(tmp_path: Path) -> None:
