@@ -5,7 +5,7 @@
 //      earlier call left. Instead the eight blocks of a cluster share out all that lies before it, a vector of each
 //      earlier cluster for each thread, requested together with its own one. Each warp sends two numbers to all
 //      blocks of its cluster, whose barriers count them, and that is the only exchange. No state is left between
-//      calls, sums have a fixed order, and what fits in one tile is scanned by one block.
+//      calls, sums of up to 2^18 elements have a fixed order, and what fits in one tile is scanned by one block.
 //      262144 elements take 2.5 to 2.7 µs beyond an empty launch, step 1 takes 8.1, in turn with it. By flags in
 //      memory it was 3.2 to 3.9, by one cluster that keeps all elements 5. Those times are from before the wait had
 //      the scope of the cluster. Since then blocks have 256 threads of one, two or four vectors in place of 1024 of
