@@ -95,7 +95,7 @@ def main() -> None:
         "-j", "--jobs", type=int, default=os.cpu_count() or 1, help="kernels that are built at a time"
     )
     collected.add_argument("--seconds", type=float, default=1e9, help="begin nothing new after that")
-    whole = commands.add_parser("whole", help="count, pack, fit, validate, classes and draw")
+    whole = commands.add_parser("whole", help="count, pack, fit, validate, intervals, classes and draw")
     whole.add_argument("--out", type=Path, required=True, help="folder for counts, which later runs go on in")
     whole.add_argument("-j", "--jobs", type=int, default=2, help="kernels at a time")
     whole.add_argument("--gpu", default="h200")

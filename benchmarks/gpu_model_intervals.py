@@ -59,10 +59,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two kernels of one task at one case, or over all its cases (P); `log_...` are of the speedup of the second.
-
-    `apart` is the part of the longer modelled call that differs, `reach` what `Errors` say of the pair.
-    """
+    """Two kernels of one task at one case; `log_...` are natural logarithms of the speedup of the second."""
 
     first: Call
     second: Call
@@ -338,7 +335,7 @@ def run(gpu_name: str) -> None:
     kept = Intervals(
         gpu=gpu.name,
         date=datetime.date.today().isoformat(),
-        source=f"fitted to results/h200/times.csv and results/gpu_model/counts*.jsonl.gz; worst unknown means: {worst}",
+        source=f"fitted to results/gpu_model/measured.csv.gz and counts*.jsonl.gz; worst unknown means: {worst}",
         tasks=len({pair.first.task for pair in mine}),
         pairs=len(mine),
         floor=float(f"{errors.floor:.4g}"),
@@ -350,7 +347,7 @@ def run(gpu_name: str) -> None:
         unlike=float(f"{factor:.3g}"),
         by_data_sheet=float(f"{sheet:.3g}"),
     )
-    validation._keep(fitted.model_copy(update={"intervals": kept}))
+    validation.keep(fitted.model_copy(update={"intervals": kept}))
     text = report(of, scores(every, kept.errors()), kept) + figures_report(held)
     path = validation.FOLDER / "validation.md"
     before = path.read_text().partition(f"\n{HEADING}")[0].rstrip("\n")
@@ -372,7 +369,7 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
         "times on a GPU whose figures are those of its data sheet.",
         "",
         "| pairs | fitted on: pairs | tasks | within | each task the same | median reach "
-        "| reported on: pairs | tasks | within | each task the same | median reach |",
+        "| held out: pairs | tasks | within | each task the same | median reach |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name, belongs in CLASSES.items():
@@ -385,7 +382,7 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
         "",
         f"What the model calls likely (a chance of {LIKELY:.0%} or more) was measured so:",
         "",
-        "| P of two kernels | fitted on: pairs | faster as said | reported on: pairs | faster as said |",
+        "| P of two kernels | fitted on: pairs | faster as said | held out: pairs | faster as said |",
         "|---|--:|--:|--:|--:|",
     ]
     for low, high in ((0.5, 0.6), (0.6, 0.75), (0.75, 0.9), (0.9, 0.97), (0.97, 1.01)):
@@ -395,7 +392,7 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
             right = sum(each.log_measured * each.log_modelled > 0 for each in found)
             cells += [str(len(found)), f"{right / len(found):.0%}" if found else ""]
         lines.append("| " + " | ".join(cells) + " |")
-    for half, name in ((True, "fitted on"), (False, "reported on")):
+    for half, name in ((True, "fitted on"), (False, "held out")):
         mine = [each for each in by_score if each.fitted == half]
         sure = [each for each in mine if likely(each, errors)]
         wrong = [each for each in sure if each.log_measured * each.log_modelled < 0]

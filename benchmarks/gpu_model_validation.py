@@ -134,11 +134,11 @@ def run_fit(gpu_name: str) -> None:
     for name, (low, high) in OF_GPU.items():
         before, after = getattr(gpu.figures, name), getattr(found.gpu.figures, name)
         print(f"  {gpu_name}'s {name}: {before:.4g} to {after:.4g}, of {low:g} to {high:g}")
-    _keep(fitted.model_copy(update={"constants": found.constants, "known_error": None, "intervals": None}))
+    keep(fitted.model_copy(update={"constants": found.constants, "known_error": None, "intervals": None}))
     _write_fitted(gpu_name, {name: getattr(found.gpu.figures, name) for name in OF_GPU})
 
 
-def _keep(fitted: fitting_constants.Fitted) -> None:
+def keep(fitted: fitting_constants.Fitted) -> None:
     """Write the file of constants, which this process models with from now on."""
     fitted_of = {name: f"fitted, {low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
     notes = {name: f"{unit}; {(SOURCES | fitted_of)[name]}" for name, unit in UNITS.items()}
@@ -196,7 +196,7 @@ def run_validate(gpu_name: str) -> None:
         ratios_within=None if held_out.ratios_within is None else round(held_out.ratios_within, 2),
         pairs_ordered=None if held_out.ordered_share is None else round(held_out.ordered_share, 3),
     )
-    _keep(fitted.model_copy(update={"known_error": error}))
+    keep(fitted.model_copy(update={"known_error": error}))
     print((FOLDER / "validation.md").read_text())
 
 

@@ -70,6 +70,38 @@ def test_a_very_long_reach_does_not_overflow() -> None:
     assert ERRORS.speed(1.5, 1e4).change is Change.UNSURE
 
 
+def test_the_reach_bends_where_half_is_known_and_means_count_once() -> None:
+    """By hand: where `half` of the call differs, the middle term is half of the straight one."""
+    bent = replace(ERRORS, half=0.25, known_means=("atomics", "clusters"))
+    assert bent.reach(makeup(10, 10), makeup(10, 5)) == pytest.approx(0.05 + 0.5 * 0.25 / 2)
+    both = makeup(10, 10, "atomics", "clusters")
+    assert bent.reach(makeup(10, 10), both) == pytest.approx(0.05 + 0.1)
+
+
+def test_cases_count_for_p_by_what_they_add_to_it() -> None:
+    """By hand: speedups of 5 and 1 at equal weights, so the first has five sixths of P and of its reach."""
+    one, other = (makeup(10, 90), makeup(10, 10)), (makeup(10, 10), makeup(10, 10))
+    cases = [(1.0, Modelled(a.whole_us, b.whole_us, 1.0, 1.0, "DRAM", a, b)) for a, b in (one, other)]
+    speed = modelled.of_cases(cases, MODEL)
+    reach = 5 / 6 * ERRORS.reach(*one) + 1 / 6 * ERRORS.reach(*other)
+    assert speed.interval.high / speed.speedup == pytest.approx(math.exp(reach))
+
+
+def test_one_case_without_a_makeup_makes_p_as_unsure_as_any_kernel() -> None:
+    known = Modelled(20, 15, 1.0, 1.0, "DRAM", makeup(10, 10), makeup(10, 5))
+    bare = replace(known, candidate_makeup=None)
+    speed = modelled.of_cases([(1.0, known), (1.0, bare)], MODEL)
+    assert speed.chance is None
+    assert speed.interval.high == pytest.approx(1.8 * speed.speedup)
+
+
+def test_only_timed_cases_count_for_two_verdicts() -> None:
+    """A case that is no part of P, on which the second kernel is much slower, changes nothing."""
+    first, second = verdict({"N=8": (50, 10)}), verdict({"N=8": (50, 7)})
+    slow = replace(verdict({"N=9": (50, 500)}).cases[0], sweep=False)
+    assert modelled.against(first, replace(second, cases=(*second.cases, slow))) == modelled.against(first, second)
+
+
 def test_a_chance_follows_from_the_shares() -> None:
     assert ERRORS.chance(1.0, 0.1) == 0.5
     assert ERRORS.chance(math.exp(0.1), 0.1) == pytest.approx(0.5 + LEVEL / 2)

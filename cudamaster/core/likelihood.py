@@ -44,6 +44,7 @@ class Errors:
 
     `reaches` are the errors within which `shares` of the pairs are, as multiples of the reach of nine of ten.
     `known_means` are those of the kernels that this was fitted on; the reach is `unlike` times as long for others.
+    `half` is the part that differs at which the middle term is half of what it would be without the bend.
     `assumed_of` is the GPU that was measured, where the figures of the modelled one were not held against any times.
     """
 

@@ -1,6 +1,6 @@
 """Constants of the model that are the same for every GPU, and how far the model is off: profiles/gpu_model.yaml.
 
-Constants are fitted on one half of the tasks, the error is that on the other half (benchmarks/gpu_model.py).
+Constants are fitted on four fifths of the tasks, the error is that on the fifth held out (benchmarks/gpu_model.py).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Constants(_Strict):
 
 
 class KnownError(_Strict):
-    """How far modelled times are off on the half of the tasks that nothing was fitted on.
+    """How far modelled times are off on the fifth of the tasks that nothing was fitted on.
 
     `times_within` is the factor within which nine of ten modelled times are of the measured ones, `ratios_within` the
     same of ratios of two kernels of one task at one case; `pairs_ordered` the share of such pairs that are ordered
@@ -85,11 +85,12 @@ class KnownError(_Strict):
 
 class Intervals(_Strict):
     """How far modelled ratios of two kernels of one task at one case are off (core/likelihood.py), fitted on `pairs`
-    of `tasks`, the half that the constants are fitted on. Logarithms, but for shares and factors.
+    of `tasks`, those that the constants are fitted on. Logarithms, but for shares and factors.
 
-    `reaches` by their shares are multiples of the reach of nine of ten. `unlike` is how much further ratios are off
-    for kernels with a means that no fitted kernel has: the worst of the means, each left out of a fit. `by_data_sheet`
-    is the same for a GPU that is modelled by its data sheet: the H200, had nobody measured anything on it.
+    `half` is a part of a call. `reaches` by their shares are multiples of the reach of nine of ten. `unlike` is how
+    much further ratios are off for kernels with a means that no fitted kernel has: the worst of the means, each left
+    out of a fit. `by_data_sheet` is the same for a GPU that is modelled by its data sheet: the H200, had nobody
+    measured anything on it.
     """
 
     gpu: str

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from cudamaster.core.likelihood import Makeup
 from cudamaster.modelling.counts import CallCounts, Launch
-from cudamaster.modelling.model import ModelledCall
+from cudamaster.modelling.model import AROUND, ModelledCall
 
-AROUND = "launches, waiting and other work"
 _LEAST = 1e-3  # of a call: a smaller part is left out
 
 

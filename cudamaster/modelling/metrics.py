@@ -75,7 +75,7 @@ def _requests(launch: Launch) -> float:
 def _wavefronts(launch: Launch) -> float:
     """What L1 and shared memory serve, one a cycle of an SM: Nsight Compute's throughput of L1 counts these.
 
-    The time of a launch goes by lines instead, which cost more than their data where they are scattered.
+    The time of a launch goes by lines too, which cost more than their data where they are scattered.
     """
     of_global = sum(each.wavefronts for each in launch.traffic)
     return of_global + launch.shared.wavefronts + launch.instructions.shuffle

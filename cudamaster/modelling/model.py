@@ -19,6 +19,7 @@ from cudamaster.modelling.memory import L2
 
 # Allocations below this the driver serves from a page that it has.
 _SMALL_ALLOCATION = 2**20
+AROUND = "launches, waiting and other work"  # what of a call is no time of its kernels
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def breakdown(call: ModelledCall) -> Mapping[str, float]:
     return {
         "whole call": call.whole_us,
         "kernels": call.kernels_us,
-        "launches, waiting and other work": around,
+        AROUND: around,
         **dict(sorted(parts.items(), key=lambda item: -item[1])),
     }
 

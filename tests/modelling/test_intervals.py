@@ -36,7 +36,7 @@ def kept() -> tuple[Any, Errors]:
     return module.calls(examples, to_fit, gpu.load(), fitted.constants), fitted.intervals.errors()
 
 
-@pytest.mark.parametrize("fitted", [True, False], ids=["fitted on", "reported on"])
+@pytest.mark.parametrize("fitted", [True, False], ids=["fitted on", "held out"])
 def test_nine_of_ten_intervals_hold_what_was_measured(fitted: bool) -> None:
     """Between 85 and 95 of 100, on tasks that were fitted on and on others, however pairs are weighed."""
     calls, errors = kept()

@@ -63,3 +63,8 @@ def test_variants_are_no_steps_of_a_path() -> None:
 def test_what_is_missed_is_marked_in_the_table() -> None:
     (_, _, first, *_) = table({"fitted": lines(calls([("baseline", 20, 20), ("1_a", 10, 30)]), weights)})
     assert first == "| pairs 10 % apart or more in order | 95 % | 0.0 % of 1 (missed) |"
+
+
+def test_nothing_reaches_no_line_and_the_lines_are_those_of_the_docs() -> None:
+    assert not Share("empty", 0, 0, 0.9).reached
+    assert [share.wanted for share in lines([], weights)] == [0.95, 0.99, 0.9, 0.9]

@@ -36,7 +36,7 @@ def test_loads_from_a_common_base_do_not_wait_for_each_other() -> None:
     assert found("mov %rbx,%rdi", f"call {READ}", "mov (%rbx),%eax", "lea 0x4(%rbx),%rdi", f"call {READ}", "nop") == {}
 
 
-@pytest.mark.parametrize("offset", ["0x8", "0xc"])
+@pytest.mark.parametrize("offset", ["0x8", "0xc", "0x10", "0x14"])
 def test_values_are_followed_through_the_stack_and_an_array_on_it(offset: str) -> None:
     """Sixteen bytes are stored at 8 bytes from the stack's end; words of them are read again."""
     code = (
@@ -78,5 +78,40 @@ def test_of_a_sum_over_very_many_loads_the_last_ones_are_kept() -> None:
     for number in range(40):
         code += [f"lea {4 * number:#x}(%rbx),%rdi", f"call {READ}", f"add {4 * number:#x}(%rbx),%r12d"]
     (places,) = dict(found(*code, "lea (%rbp,%r12,4),%rdi", f"call {READ}", "nop")).values()  # type: ignore[call-overload]
-    assert 0 < len(places) <= 16
+    assert 3 <= len(places) <= 16
     assert places[-1] == 3 * 39 + 2
+
+
+def test_a_register_that_may_be_kept_brings_both() -> None:
+    """A conditional move leaves what was there, or does not."""
+    code = (*GATHER[:3], "mov %rbx,%rdi", f"call {READ}", "mov (%rbx),%ecx", "cmovne %rcx,%r13")
+    kept = ("mov %rbx,%rdi", f"call {READ}", "movslq (%rbx),%r13", *code[3:])
+    assert found(*kept, "lea (%rbp,%r13,4),%rdi", f"call {READ}", "nop") == {9: [2, 5]}
+
+
+def test_a_function_that_may_load_is_a_place_itself() -> None:
+    """And waits for its arguments; what comes back is made from both."""
+    code = ("mov %rbx,%rdi", f"call {READ}", "movslq (%rbx),%rdi", "call 5000 <other>", "lea (%rbp,%rax,4),%rdi",
+            f"call {READ}", "nop")  # fmt: skip
+    assert found(*code) == {4: [2], 6: [2, 4]}
+
+
+def test_values_that_are_compared_stay_as_they_are() -> None:
+    assert found(*GATHER[:3], "cmp %rcx,%rax", "test %eax,%eax", *GATHER[3:]) == {9: [2]}
+
+
+def test_only_the_address_of_a_load_counts_and_not_what_else_is_in_registers() -> None:
+    """The call-out of a load takes its address alone; rsi is left over from before."""
+    code = ("mov %rbx,%rdi", f"call {READ}", "movslq (%rbx),%rax", "mov %rbp,%rdi", "mov %rax,%rsi", f"call {READ}")
+    assert found(*code, "nop") == {}
+
+
+@pytest.mark.parametrize("load", ["__tsan_unaligned_read4", "__tsan_volatile_read4", "__tsan_atomic32_load"])
+def test_other_loads_are_loads_too(load: str) -> None:
+    assert found(GATHER[0], f"call 4000 <{load}>", *GATHER[2:]) == {7: [2]}
+
+
+def test_calls_forget_floating_point_registers_too() -> None:
+    code = (*GATHER[:2], "movss (%rbx),%xmm1", "call 5000 <__sanitizer_cov_trace_pc>", "cvttss2si %xmm1,%rcx",
+            "lea (%rbp,%rcx,4),%rdi", f"call {READ}", "nop")  # fmt: skip
+    assert found(*code) == {}

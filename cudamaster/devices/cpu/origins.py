@@ -113,7 +113,7 @@ def _step(name: str, operands: Sequence[str], values: _Values, loaded: frozenset
         came = _of_address(sources[0], values)
     else:
         came = _few(set().union(*(_of_operand(source, values, loaded) for source in sources)) if sources else _NONE)
-        if not _REPLACES.match(name) or name.startswith("cmov"):
+        if not _REPLACES.match(name):
             came = _few(came | _of_operand(target, values, _NONE))
     for slot in _slots(target, _bytes(name)):
         if came:
