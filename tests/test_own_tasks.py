@@ -82,7 +82,8 @@ def test_it_is_searched_with_the_kernel_beside_it_and_read_back_without_it(
     done = run("suite", "--suite", "folder", "--tasks", "axp*", "-R", "1", "-D", "0", "--device", "cpu")
     assert done.exit_code == 0, done.output
     (folder,) = Path("runs").glob("suite_*/axpby_fp32")
-    assert (folder / "best.cu").read_text() == STEP.read_text()
+    tried = [path.read_text() for path in (folder / "candidates").rglob("*.cu")]
+    assert STEP.read_text() in tried, "by the model it is not likely to be faster, so it need not be the best"
     manifest = json.loads((folder / "run.json").read_text())
     assert (manifest["suite"], manifest["card"]) == ("mine", str(mine / "tasks" / "axpby.yaml"))
     again = run("suite", "--replay", str(folder.parent), "--out", "again")

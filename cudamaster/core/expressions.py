@@ -106,7 +106,10 @@ def evaluate(text: str, names: Mapping[str, Number]) -> Number:
                     raise ExpressionError(text, "divides a negative number, which C rounds the other way")
                 return _BINARY[type(op)][1](first, second)
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _CALLS:
-                return _CALLS[name][1](*(value(argument) for argument in arguments))
+                values = [value(argument) for argument in arguments]
+                if any(isinstance(one, float) for one in values):  # in C, all become doubles
+                    values = [float(one) for one in values]
+                return _CALLS[name][1](*values)
         raise ExpressionError(text, f"has {ast.unparse(node)!r}, which is not allowed in a card's expression")
 
     try:

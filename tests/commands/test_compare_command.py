@@ -18,7 +18,7 @@ def test_a_kernel_compared_with_itself_is_the_same() -> None:
     """On a device with modelled times, only these exist, and the help says so."""
     done = run("compare", str(KERNEL), str(KERNEL), "--task", "relu", "--device", "cpu")
     assert done.returncode == 0, done.stderr
-    assert "only a kernel compared with its own text is the same" in " ".join(run("compare", "--help").stdout.split())
+    assert "Only a kernel compared with its own text is the same" in " ".join(run("compare", "--help").stdout.split())
 
 
 def variants(folder: Path, **edits: tuple[str, str]) -> dict[str, str]:

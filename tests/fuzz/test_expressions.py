@@ -98,7 +98,11 @@ def test_c_computes_the_same(tmp_path: Path) -> None:
             texts.append(text)
 
     collect()
-    texts += [text for text in ("isqrt(big * 2147483647)", "isqrt(big * 3000000007)") if text not in texts]
+    texts += [
+        text
+        for text in ("isqrt(big * 2147483647)", "isqrt(big * 3000000007)", "max(big * 2147483647, alpha) - 1")
+        if text not in texts
+    ]
     assert len(texts) > tried // 4 > 50
     sizes = "".join(f"volatile long long v_{name} = {value};" for name, value in WHOLE.items())
     sizes += "".join(f"volatile double v_{name} = {value!r};" for name, value in REAL.items())

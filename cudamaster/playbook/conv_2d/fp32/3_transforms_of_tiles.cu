@@ -214,7 +214,7 @@ static __device__ constexpr int angle_of(int block) {
 }
 
 // From a polynomial modulo w^n - exp(i angle) to its remainders modulo w - r, for all r that are n-th roots.
-template <int n> static __device__ void forth(float2 (&x)[n], int angle) {
+template <int n> static __device__ void transform(float2 (&x)[n], int angle) {
 #pragma unroll
     for (int h = n / 2, step = 1; h; h /= 2, ++step)
 #pragma unroll
@@ -303,7 +303,7 @@ struct Second {
         }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            ::forth(x[r], 0);
+            transform(x[r], 0);
 #pragma unroll
             for (int m = 0; m < 16; ++m)
                 numbers[r * kRowPitch + 8 * m + m / 2 * 2] = x[r][m];
@@ -563,7 +563,7 @@ __global__ void __launch_bounds__(kFftThreads, 1)
             }
         }
         if (!are_weights || !first.beyond(cols)) // otherwise all zeros
-            forth(x, 32);
+            transform(x, 32);
         first.put(x);
         barrier_of_group(group);
         second.forth();
