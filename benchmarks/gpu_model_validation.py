@@ -242,17 +242,20 @@ def _classes_of_kernels(gpu: gpus.Gpu, constants: fitting_constants.Constants) -
 
 
 def _classes_of_baselines(gpu: gpus.Gpu) -> list[tuple[str, bool]]:
+    return [(task, measured == by_model) for task, measured, by_model in _classes(gpu)]
+
+
+def _classes(gpu: gpus.Gpu) -> Iterator[tuple[str, Bottleneck, Bottleneck]]:
+    """Of each baseline at its heaviest case: its task, and the classes by measured and by modelled throughputs."""
     limits = thresholds.load()
     counted = {(each.task, each.precision, each.case): each.counts for each in _counted() if each.kernel == "baseline"}
-    found = []
     for point in calibration.Table(resources.profiles() / "nvidia_h200" / "throughputs.csv").read():
         counts = counted.get((point.task, point.precision, point.case))
         if not isinstance(counts, CallCounts):
             continue
         throughputs = {name: getattr(point, axis) for axis, name in limits.throughputs.items()}
         kernels = profile(counts, gpu, "", GpuModel("", gpu.name)).kernels
-        found.append((point.task, classify(throughputs, limits) == classify(kernels[0].metrics, limits)))
-    return found
+        yield point.task, classify(throughputs, limits), classify(kernels[0].metrics, limits)
 
 
 def run_parts(gpu_name: str) -> None:
@@ -412,16 +415,7 @@ def _percent(share: float | None) -> str:
 
 def run_classes(gpu_name: str) -> None:
     """Classes by modelled throughputs beside those by Nsight Compute's, of baselines at their heaviest case."""
-    gpu, limits = gpus.load(gpu_name), thresholds.load()
-    counted = {(each.task, each.precision, each.case): each.counts for each in _counted() if each.kernel == "baseline"}
-    by_group: Counter[tuple[str, str]] = Counter()
-    for point in calibration.Table(resources.profiles() / "nvidia_h200" / "throughputs.csv").read():
-        counts = counted.get((point.task, point.precision, point.case))
-        if not isinstance(counts, CallCounts):
-            continue
-        throughputs = {name: getattr(point, axis) for axis, name in limits.throughputs.items()}
-        kernels = profile(counts, gpu, "", GpuModel("", gpu.name)).kernels
-        by_group[str(classify(throughputs, limits)), str(classify(kernels[0].metrics, limits))] += 1
+    by_group = Counter((str(measured), str(by_model)) for _, measured, by_model in _classes(gpus.load(gpu_name)))
     right = sum(count for (one, other), count in by_group.items() if one == other)
     print(f"{right} of {by_group.total()} classes are those that were measured")
     for (one, other), count in by_group.most_common():

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from cudamaster.core.speed import Comparison
     from cudamaster.core.values import Candidate, Hardware
     from cudamaster.runs.record import Settings
     from cudamaster.strategies.result import Result
@@ -79,8 +80,9 @@ def conclude(out: Console, result: Result, path: Path, settings: Settings) -> No
         out.print(
             f"Incomplete:     cases of the sweep {why_incomplete(result.verdict.modelled)}; the evidence names them."
         )
+    offered = [] if result.stopped else _offered(result)
     if result.verdict.emulated:
-        _say_emulated(out, result, path)
+        _say_emulated(out, result, path, advise=not offered)
     if only_playbook:
         out.print(
             "The kernels came from the built-in playbook, which is not a language model.\n"
@@ -88,7 +90,9 @@ def conclude(out: Console, result: Result, path: Path, settings: Settings) -> No
         )
     if result.stopped:
         out.print(f"Stopped:        {result.note}")
-    if result.stopped or not _offer(out, result, path):
+    if offered:
+        _offer(out, result, path, offered)
+    else:
         print_to_copy(out, f"Next: {_next(result, path, settings)}")
 
 
@@ -126,8 +130,8 @@ def _say_cost(out: Console, result: Result) -> None:
     out.print(f"Models:         {sum(use.calls for use in asked)} calls, tokens: {tokens}, dollars: {dollars}")
 
 
-def _say_emulated(out: Console, result: Result, path: Path) -> None:
-    """What a result of the CPU device is worth, and how to measure it on a GPU."""
+def _say_emulated(out: Console, result: Result, path: Path, *, advise: bool) -> None:
+    """What a result of the CPU device is worth, and how to measure it on a GPU unless what follows says so."""
     model = result.verdict.modelled
     said = (
         "times are emulated and say nothing about a GPU:\na kernel that is slow here may be the fastest there."
@@ -142,12 +146,13 @@ def _say_emulated(out: Console, result: Result, path: Path) -> None:
             kernel = path / "candidates" / f"{finished.untimed}.cu"
             print_to_copy(out, f"Only a GPU can time the kernel of round {finished.outcome.round}: {kernel}")
     print_to_copy(out, f"All kernels are kept, with their commands, in {path / 'candidates'}.")
-    out.print("To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc.")
-    print_to_copy(out, f"To see what is missing for that: {ourselves('doctor')}")
+    if advise:
+        out.print("To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc.")
+        print_to_copy(out, f"To see what is missing for that: {ourselves('doctor')}")
 
 
-def _offer(out: Console, result: Result, path: Path) -> bool:
-    """Which kernels should be put to a GPU, with the commands that do it; False where no time is modelled.
+def _offered(result: Result) -> list[tuple[Candidate, int, Comparison]]:
+    """The kernels that should be put to a GPU, with their rounds; none where no time is modelled.
 
     These are the best and those that the model cannot tell from it.
     """
@@ -155,8 +160,11 @@ def _offer(out: Console, result: Result, path: Path) -> bool:
     if result.improved and result.verdict.modelled is not None and result.verdict.speed is not None:
         of_best = next(done for done in result.rounds if done.best == result.best.id)
         offered.insert(0, (result.best, of_best.outcome.round, result.verdict.speed))
-    if not offered:
-        return False
+    return offered
+
+
+def _offer(out: Console, result: Result, path: Path, offered: Sequence[tuple[Candidate, int, Comparison]]) -> None:
+    """Print the kernels for a GPU, with the commands that measure them there."""
     these = "this kernel" if len(offered) == 1 else "these kernels"
     what = f"UNSURE: the model cannot tell {these} from the baseline."
     if result.improved:
@@ -164,13 +172,13 @@ def _offer(out: Console, result: Result, path: Path) -> bool:
         compared = any(done.outcome.against is not None for done in result.rounds)
         what = several if result.contenders else "The model has this kernel ahead of all others." if compared else ""
     out.print(f"\nNext: put to a GPU what only a GPU can decide. {what}".rstrip(), style="bold")
-    print_to_copy(out, f"On a machine with an NVIDIA GPU and nvcc, with a copy of {path}:")
+    print_to_copy(out, "On a machine with an NVIDIA GPU and nvcc (`cudamaster doctor` says there what it lacks),")
+    print_to_copy(out, f"with a copy of {path}:")
     for candidate, number, speed in offered:
         best = ", the best so far" if candidate.id == result.best.id else ""
         out.print(f"\n  round {number}{best}: P = {speed.speedup:.2f} (modelled){reach_of(speed, mark='modelled')}")
         words = _evaluate(result, candidate, path / "candidates" / f"{candidate.id}.cu", path)
         print_to_copy(out, shlex.join(["cudamaster", *words]))
-    return True
 
 
 def _evaluate(result: Result, candidate: Candidate, file: Path, path: Path) -> list[str]:

@@ -167,7 +167,11 @@ def load(wanted: str = DEFAULT) -> Gpu:
         )
     fix = "Compare it with profiles/gpus/h200.yaml of the package."
     try:
-        read = _File.model_validate(yaml_text.load(path.read_text(encoding="utf-8")))
+        content = yaml_text.load(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            why = "holds nothing" if content is None else "is no table of names and values"
+            raise UsageError(f"The file of the GPU's figures {path} {why}.", fix)
+        read = _File.model_validate(content)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"The GPU's figures {path} cannot be read: {' '.join(str(error).split())}.", fix) from error
     except ValidationError as error:

@@ -50,6 +50,18 @@ def test_a_file_that_is_no_yaml_is_told(tmp_path: Path) -> None:
         gpu.load(str(tmp_path / "x.yaml"))
 
 
+@pytest.mark.parametrize(
+    ("text", "named"), [("", "holds nothing"), ("# to do\n", "holds nothing"), ("- 132\n", "table")]
+)
+def test_a_file_without_figures_is_told_in_our_words(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=f"mine.yaml .*{named}") as raised:
+        gpu.load(str(path))
+    assert "h200.yaml" in raised.value.fix
+    assert "_File" not in str(raised.value)
+
+
 @pytest.mark.parametrize("key", gpu.known())
 def test_every_figure_has_a_source_and_only_the_h200_was_measured(key: str) -> None:
     found = gpu.load(key)

@@ -76,6 +76,7 @@ def test_what_only_a_gpu_can_tell_apart_is_offered_to_one(tmp_path: Path) -> Non
     assert [each.round for each in result.contenders] == [3, 2]
     told = said.partition("UNSURE: the model cannot tell these 3 kernels apart.")[2]
     assert told
+    assert said.count("NVIDIA GPU") == said.count("cudamaster doctor") == 1, "the advice is given once"
     kernels = [result.best, *(each.candidate for each in result.contenders)]
     places = [told.index(f"candidates/{one.id}.cu") for one in kernels]
     assert places == sorted(places)
