@@ -28,7 +28,7 @@ from gpu_model_data import TABLES, Counted, playbook_files, read, some_cases
 from gpu_model_fitting import OF_GPU, OF_MODEL, SOURCES, UNITS, Example, compared, fit
 
 from cudamaster.core import resources
-from cudamaster.core.values import GpuModel
+from cudamaster.core.values import Bottleneck, GpuModel
 from cudamaster.modelling import constants as fitting_constants
 from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling import measured
