@@ -15,7 +15,7 @@ html_title = "CUDAMaster"
 
 extensions = ["myst_parser", "sphinx_copybutton", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "docs/*.md", "results/README.md", "results/*/*.md"]
+include_patterns = ["README.md", "docs/*.md", "docs/log/*.md", "results/README.md", "results/*/*.md"]
 exclude_patterns = [".*", "site", "runs", "**/__pycache__"]
 myst_heading_anchors = 3
 

@@ -25,8 +25,8 @@ from test_imports import PACKAGES
 from cudamaster.cli import main
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "results/README.md"]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/log").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *PAGES, ROOT / "results/README.md"]
 _SHOWN_ONLY = re.compile(r"<!-- shown only: .+? -->$")
 _COMMAND = re.compile(r"     *(?:\$ )?(?:[A-Z_]+=\S+ )?(?:cudamaster|python benchmarks/|make)\b")
 _IN_TEXT = re.compile(r"`((?:\$ )?(?:\.venv/bin/)?cudamaster [a-z][^`]*)`")
@@ -141,8 +141,11 @@ def test_the_walk_sees_the_blocks() -> None:
 
 def test_every_page_is_in_the_menu() -> None:
     """Of the site; Sphinx says so too, but takes longer to ask."""
-    menu = re.findall(r"^(?:.*<)?([a-z_./A-Z0-9-]+)>?$", (ROOT / "docs/index.md").read_text(encoding="utf-8"), re.M)
-    assert {page.stem for page in PAGES} - {"index"} <= set(menu)
+    menus = "\n".join(
+        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("index.md", "optimisation-log.md")
+    )
+    menu = re.findall(r"^(?:.*<)?([a-z_./A-Z0-9-]+)>?$", menus, re.M)
+    assert {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in PAGES} - {"index"} <= set(menu)
 
 
 GUIDES = [ROOT / "docs/architecture.md", ROOT / "docs/adding.md"]
