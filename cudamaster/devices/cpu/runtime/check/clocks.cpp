@@ -113,6 +113,18 @@ void LaunchClock::pass_grid_barrier(BlockClock& clock) {
         clock.proxied[i].join(of_grid_);
 }
 
+// Whether lanes know the very same of other blocks, so that none learns from another.
+static bool alike(const BlockClock& clock, unsigned first_thread, unsigned mask) {
+    unsigned first = first_thread + static_cast<unsigned>(__builtin_ctz(mask));
+    for (unsigned lanes = mask & (mask - 1); lanes; lanes &= lanes - 1) {
+        unsigned thread = first_thread + static_cast<unsigned>(__builtin_ctz(lanes));
+        if (clock.known[thread] != clock.known[first] || clock.fenced[thread] != clock.fenced[first] ||
+            !clock.proxied[thread].same_as(clock.proxied[first]))
+            return false;
+    }
+    return true;
+}
+
 void LaunchClock::meet(BlockClock& clock, unsigned warp, unsigned mask) {
     auto& met = clock.met[warp];
     if (!clock.met_any[warp])
@@ -131,6 +143,8 @@ void LaunchClock::meet(BlockClock& clock, unsigned warp, unsigned mask) {
     for (unsigned lanes = mask; lanes; lanes &= lanes - 1)
         std::memcpy(met[__builtin_ctz(lanes)], together, sizeof together);
     if (!clock.knows && !clock.proxies)
+        return;
+    if (alike(clock, warp * kWarp, mask)) // mostly: they have met before
         return;
     Known known, fenced;
     Proxied proxied;

@@ -44,6 +44,8 @@ __attribute__((constructor)) void have_one_worker() {
     // Cells come and go with every call: memory that is given back has to be filled with zeros again.
     mallopt(M_MMAP_THRESHOLD, 1 << 28);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    // The threads of a cooperative launch take turns: a heap for each would only be memory to open and to close.
+    mallopt(M_ARENA_MAX, 1);
 }
 
 BlockState& own_block_state() {

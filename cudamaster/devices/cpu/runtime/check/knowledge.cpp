@@ -69,6 +69,13 @@ bool Proxied::any() const {
     return std::any_of(std::begin(of), std::end(of), [](const auto& one) { return one.below || one.known; });
 }
 
+bool Proxied::same_as(const Proxied& other) const {
+    for (unsigned memory = 0; memory < kMemories; ++memory)
+        if (of[memory].below != other.of[memory].below || of[memory].known != other.of[memory].known)
+            return false;
+    return true;
+}
+
 void Gathering::One::add(const Known& more) {
     if (!more || more == last)
         return;

@@ -64,6 +64,7 @@ struct Proxied {
 
     void join(const Proxied& other);
     bool any() const;
+    bool same_as(const Proxied& other) const;
 };
 
 // What many threads bring together; most of them bring the same.
