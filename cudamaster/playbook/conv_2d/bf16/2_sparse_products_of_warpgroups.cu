@@ -471,7 +471,8 @@ static bool convolve_on_hopper(const __nv_bfloat16* input, const __nv_bfloat16* 
     cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
     if (major != 9)
         return false;
-    return tiles_of<kLarge>(output_rows, output_cols) >= 2 * blocks
+    // Of few rows most of a large tile would be in vain.
+    return output_rows > kLarge && tiles_of<kLarge>(output_rows, output_cols) >= 2 * blocks
                ? launch_warpgroups<kLarge>(input, kernel, output, input_rows, input_cols, kernel_rows,
                                            kernel_cols, blocks)
                : launch_warpgroups<kSmall>(input, kernel, output, input_rows, input_cols, kernel_rows,

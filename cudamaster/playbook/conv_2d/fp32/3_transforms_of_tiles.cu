@@ -1025,7 +1025,8 @@ static bool convolve_on_hopper(const float* input, const float* kernel, float* o
     cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
     if (major != 9)
         return false;
-    return tiles_of<kLarge>(output_rows, output_cols) >= blocks / 4 * 3
+    // Of few rows most of a large tile would be in vain.
+    return output_rows > kLarge && tiles_of<kLarge>(output_rows, output_cols) >= blocks / 4 * 3
                ? launch_warpgroups<kLarge>(input, kernel, output, input_rows, input_cols, kernel_rows,
                                            kernel_cols, blocks)
                : launch_warpgroups<kSmall>(input, kernel, output, input_rows, input_cols, kernel_rows,
