@@ -152,7 +152,7 @@ def _say_emulated(out: Console, result: Result, path: Path, *, advise: bool) -> 
 
 
 def _offered(result: Result) -> list[tuple[Candidate, int, Comparison]]:
-    """The kernels that should be put to a GPU, with their rounds; none where no time is modelled.
+    """The kernels that should be measured on a GPU, with their rounds; none where no time is modelled.
 
     These are the best and those that the model cannot tell from it.
     """
@@ -171,7 +171,7 @@ def _offer(out: Console, result: Result, path: Path, offered: Sequence[tuple[Can
         several = f"UNSURE: the model cannot tell these {len(offered)} kernels apart."
         compared = any(done.outcome.against is not None for done in result.rounds)
         what = several if result.contenders else "The model has this kernel ahead of all others." if compared else ""
-    out.print(f"\nNext: put to a GPU what only a GPU can decide. {what}".rstrip(), style="bold")
+    out.print(f"\nNext: measure on a GPU. {what}".rstrip(), style="bold")
     print_to_copy(out, "On a machine with an NVIDIA GPU and nvcc (`cudamaster doctor` says there what it lacks),")
     print_to_copy(out, f"with a copy of {path}:")
     for candidate, number, speed in offered:

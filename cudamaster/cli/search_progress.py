@@ -133,7 +133,7 @@ class SearchProgress(Observer):
         if not outcome.accepted:
             self._out.print(f"  not kept: {finished.why}", style="yellow" if outcome.unsure else "")
         elif outcome.against is not None and outcome.against.chance is not None:
-            self._out.print(f"  faster than the best before with a chance of {outcome.against.chance:.0%}")
+            self._out.print(f"  faster than the best before it with a chance of {outcome.against.chance:.0%}")
 
     def stopped(self, note: str) -> None:
         """Say why the search ends early."""

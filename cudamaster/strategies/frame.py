@@ -24,7 +24,7 @@ from cudamaster.strategies.large_gains import JumpCheck, JumpRule, RemeasuringWo
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Contender, Result, Round
 
-MOST_CONTENDERS = 2  # beside the best: so many kernels a person may be asked to put to a GPU
+MOST_CONTENDERS = 2  # beside the best: so many kernels a person may be asked to measure on a GPU
 
 
 @dataclass(frozen=True)
@@ -224,9 +224,9 @@ def _not_likely(against: Comparison) -> str:
     """Why a modelled kernel is no new best, as a clause."""
     low, high, ratio = against.interval.low, against.interval.high, against.speedup
     word = "UNSURE" if against.change is Change.UNSURE else "likely slower"
-    said = f"{word}, {ratio:.2f} times as fast by the model, {low:.2f} to {high:.2f} in nine of ten"
+    said = f"{word}, {ratio:.2f} times as fast by the model ({low:.2f} to {high:.2f} in 9 of 10 cases)"
     if against.chance is not None and against.change is Change.UNSURE:
-        said += f"; a chance of {against.chance:.0%} to be faster, and a new best needs {LIKELY:.0%}"
+        said += f"; it is faster with a chance of {against.chance:.0%}, and a new best needs {LIKELY:.0%}"
     return said
 
 
