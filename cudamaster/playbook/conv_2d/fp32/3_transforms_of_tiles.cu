@@ -129,6 +129,94 @@ void conv_2d_launch(const float* input, const float* kernel, float* output, int 
         <<<blocks, threads>>>(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols);
 }
 
+// ---- Few results ----
+
+// Results times weights: up to so many a small launch is faster, whatever the others save.
+constexpr long long kFewResults = 1 << 26;
+constexpr int kFewSide = 16; // rows and columns of weights at most
+constexpr int kFewDown = 8;  // threads of a block, one below the other
+constexpr int kFewRows = 1 << 19;
+
+// A thread has kRows outputs one below the other, so each input that it loads from shared memory is used as often. All
+// that a block needs is under way at once.
+template <int kRows>
+__global__ void __launch_bounds__(32 * kFewDown)
+    conv_2d_few_kernel_optimized(const float* input, const float* kernel, float* output, int input_rows,
+                                 int input_cols, int kernel_rows, int kernel_cols) {
+    constexpr int kTileRows = kFewDown * kRows + kFewSide - 1;
+    constexpr int kLoads = (kTileRows + kFewDown - 1) / kFewDown; // of a thread, twice
+    __shared__ float tile[kLoads * kFewDown][32 + kFewSide + 1];
+    __shared__ __align__(16) float taps[kFewSide][kFewSide];
+    int x = threadIdx.x, y = threadIdx.y, groups = (kernel_cols + 3) / 4;
+    int left = blockIdx.x * 32 + x, top = blockIdx.y * (kFewDown * kRows);
+    int rows = min(kFewDown * kRows + kernel_rows - 1, input_rows - top);
+    int p = (y * 32 + x) / kFewSide, q = (y * 32 + x) % kFewSide;
+    float tap = p < kernel_rows && q < kernel_cols ? (float)kernel[p * kernel_cols + q] : 0.0f;
+    float here[kLoads], beyond[kLoads];
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+        int down = y + i * kFewDown;
+        const float* from = input + (long long)(top + down) * input_cols + left;
+        here[i] = down < rows && left < input_cols ? (float)from[0] : 0.0f;
+        beyond[i] = down < rows && x < kFewSide && left + 32 < input_cols ? (float)from[32] : 0.0f;
+    }
+    taps[p][q] = tap;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+        tile[y + i * kFewDown][x] = here[i];
+        if (x < kFewSide)
+            tile[y + i * kFewDown][32 + x] = beyond[i];
+    }
+    __syncthreads();
+
+    float sums[kRows] = {};
+    for (int group = 0; group < groups; ++group) { // of four columns of weights
+        float4 tap[kRows] = {};
+#pragma unroll 8
+        for (int down = 0; down < kernel_rows + kRows - 1; ++down) {
+#pragma unroll
+            for (int r = kRows - 1; r > 0; --r)
+                tap[r] = tap[r - 1];
+            tap[0] = down < kernel_rows ? *(const float4*)&taps[down][4 * group]
+                                        : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            const float* from = &tile[y * kRows + down][x + 4 * group];
+            float a = from[0], b = from[1], c = from[2], d = from[3];
+#pragma unroll
+            for (int r = 0; r < kRows; ++r)
+                sums[r] += tap[r].x * a + tap[r].y * b + tap[r].z * c + tap[r].w * d;
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+        int row = top + y * kRows + r;
+        if (row <= input_rows - kernel_rows && left <= input_cols - kernel_cols)
+            output[(long long)row * (input_cols - kernel_cols + 1) + left] = sums[r];
+    }
+}
+
+template <int kRows>
+static void launch_few(const float* input, const float* kernel, float* output, int input_rows, int input_cols,
+                       int kernel_rows, int kernel_cols) {
+    dim3 blocks((input_cols - kernel_cols) / 32 + 1, (input_rows - kernel_rows) / (kFewDown * kRows) + 1);
+    conv_2d_few_kernel_optimized<kRows><<<blocks, dim3(32, kFewDown)>>>(input, kernel, output, input_rows,
+                                                                        input_cols, kernel_rows, kernel_cols);
+}
+
+// False where there is too much to do.
+static bool convolve_few(const float* input, const float* kernel, float* output, int input_rows,
+                         int input_cols, int kernel_rows, int kernel_cols) {
+    int output_rows = input_rows - kernel_rows + 1, output_cols = input_cols - kernel_cols + 1;
+    long long outputs = (long long)output_rows * output_cols;
+    if (kernel_rows > kFewSide || kernel_cols > kFewSide || output_rows > kFewRows ||
+        outputs > kFewResults / (kernel_rows * kernel_cols))
+        return false;
+    if (outputs > 1 << 17)
+        launch_few<4>(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols);
+    else
+        launch_few<2>(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols);
+    return true;
+}
+
 // ---- Fourier transforms of tiles ----
 
 constexpr int kSide = 128; // rows and columns of a tile; row 64 + y is the imaginary part of row y
@@ -1035,6 +1123,8 @@ static bool convolve_on_hopper(const float* input, const float* kernel, float* o
 
 extern "C" void conv_2d_optimized(const float* input, const float* kernel, float* output, int input_rows,
                                   int input_cols, int kernel_rows, int kernel_cols) {
+    if (convolve_few(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols))
+        return;
     if (convolve_by_transforms(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols))
         return;
     if (convolve_on_hopper(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols))
