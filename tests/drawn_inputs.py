@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -50,3 +51,13 @@ def drawn(
         if files:
             found[case.label] = {file.name.split(".")[1]: np.fromfile(file) for file in files}
     return found
+
+
+def digest_of_the_lightest(card: TaskCard, folder: Path) -> str:
+    """Of the inputs of the lightest timed case."""
+    lightest = min((case for case in card.cases if case.sweep), key=lambda case: case.weight)
+    inputs = drawn(card, folder, cases="all", work_limit=lightest.weight)[lightest.label]
+    digest = hashlib.sha256()
+    for name, numbers in sorted(inputs.items()):
+        digest.update(name.encode() + numbers.tobytes())
+    return digest.hexdigest()[:16]

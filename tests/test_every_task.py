@@ -51,6 +51,7 @@ LIGHT = {
     "matrix_mul": 8e4,
     "high_order_contraction": 3e5,
     "square_matrix_mul": 1.2e6,
+    "conv_2d": 2.5e6,
     "spmm_coo": 2e4,
     "spmm_csc": 5e4,
     "spmm_csr": 2e4,

@@ -78,6 +78,9 @@ _ALLOCATING = (
 )
 _IN_LIBRARY = ("-fPIC", "-fvisibility=hidden")  # of what goes into a shared library
 _CHECKED = ("-O1", "-DCUDAMASTER_CPU_CHECKED=1")
+# For candidates only. The sanitizer's checks of a function with many accesses are calls: written out, they would take
+# half of a large kernel's compilation, and running them takes as long either way.
+_MANY_ACCESSES = 50
 # For candidates only: a GPU faults at a misaligned access. The executor has the handler, so no runtime is linked.
 _ALIGNMENT = ("-fsanitize=alignment", "-fsanitize-recover=alignment")
 
@@ -140,6 +143,12 @@ def _sanitizer() -> list[str]:
     return [*_SANITIZER, *(["-D__SANITIZE_ADDRESS__=1"] if "clang" in version() else [])]
 
 
+def _calls() -> list[str]:
+    """What makes checks of large functions calls, in the compiler's own spelling."""
+    option = f"asan-instrumentation-with-call-threshold={_MANY_ACCESSES}"
+    return ["-mllvm", f"-{option}"] if "clang" in version() else [f"--param={option}"]
+
+
 def candidate_flags(flags: Sequence[str]) -> list[str]:
     """The flags of a candidate's nvcc command that count here, -D, -std and -O, in the compiler's own spelling."""
     standard, level = "c++17", "3"
@@ -196,7 +205,8 @@ def _flags(flags: Sequence[str], *, debug: bool) -> list[str]:
     own = [*candidate_flags(flags), "-w"]
     if debug:
         # Lines are all that a report names. Types and variables of a large kernel would take half of its compilation.
-        own = [flag for flag in own if not flag.startswith("-O")] + ["-O1", "-g1", *_sanitizer(), *_ALIGNMENT]
+        own = [flag for flag in own if not flag.startswith("-O")]
+        own += ["-O1", "-g1", *_sanitizer(), *_calls(), *_ALIGNMENT]
     # The object goes into an executable, so thread-local variables are one instruction away.
     place = _IN_LIBRARY if SHARED in flags else ("-ftls-model=local-exec",)
     return [*own, *_common(), *place, "-DMSKB_CPU_DEVICE=1"]
