@@ -1,24 +1,27 @@
 // idea: Sparse products of warpgroups
-// why: The step before multiplies by tiles of weights that are zeros for a third to a half, and a warp loads a tile of
-//      inputs for three products. Here 64 rows of a product are 32 neighbouring outputs in each of two rows, its
+// why: The step before multiplies by tiles of weights that are zeros for a third to a half, and a warp loads a tile
+//      of inputs for three products. Here 64 rows of a product are 32 neighbouring outputs in each of two rows, its
 //      columns are n such pairs of rows one below the other, and for each row of weights the sums go over 64
-//      neighbouring inputs, of which an output needs 32. Inputs that are 32 apart are never needed by the same output,
-//      and one of them always is: half of the weights' matrix is zero, one of each two, and Hopper's tensor cores leave
-//      that out (wgmma.sp), so that no product is made in vain. The matrix without its zeros is a row of weights,
-//      turned by one for each output. So a lane's part of it is four pairs of weights from a table of 128 bytes a row,
-//      and where they belong is the same for all rows: one word a lane. Inputs lie in shared memory in columns of 16
-//      bytes, in which every row may be the first of a factor; those 32 columns apart lie side by side. One warpgroup
-//      loads tiles, two multiply: 416 x 32 outputs at a time, or 128 x 32 where these are few. Weights are loaded a
-//      step before they are needed, since loads from shared memory are slow when tensor cores read from it all the
-//      time. Other GPUs and kernels of more than 32 rows or columns take the step before. On an H200 with cold caches
-//      4096 x 4096 with 32 x 32 weights took 73 µs between events, before weights were loaded early (which gained 4 of
-//      79 with tiles of 256 rows), where the step before has 266 of device time; with 16 x 16 52 where it has 108, and
-//      1024 x 1024 with 32 x 32 12 where it has 43. As it stands an H100 takes 72 µs on the device for the largest, 81
-//      for the whole call. 256 x 256 with 8 x 8 are at the launch: 15 µs, as the baseline. What binds it now: shared
-//      memory, from which a sparse product reads 128 bytes a clock, all that there is: its pipe is busy for 83 of 100
-//      clocks, and products without loads and stores take 53 µs of the 73. Slower: the second half of each product by
-//      dense ones (fewer bytes, but smaller), results straight from registers, swizzled rows, weights as a factor in
-//      shared memory.
+//      neighbouring inputs, of which an output needs 32. Inputs that are 32 apart are never needed by the same
+//      output, and one of them always is: half of the weights' matrix is zero, one of each two, and Hopper's tensor
+//      cores leave that out (wgmma.sp), so that no product is made in vain. The matrix without its zeros is a row of
+//      weights, turned by one for each output. So a lane's part of it is four pairs of weights from a table of 128
+//      bytes a row, and where they belong is the same for all rows: one word a lane. Inputs lie in shared memory in
+//      columns of 16 bytes, in which every row may be the first of a factor; those 32 columns apart lie side by side.
+//      One warpgroup loads tiles, two multiply: 416 x 32 outputs at a time, or 128 x 32 where these are few. Weights
+//      are loaded a step before they are needed, since loads from shared memory are slow when tensor cores read from
+//      it all the time. Up to 16 x 16 weights and 17 million products take one small launch before the driver is
+//      asked for anything: a thread has two or four outputs of a column, with sums in fp32, and all that a block
+//      needs is under way at once. Other GPUs and kernels of more than 32 rows or columns take the step before. On an
+//      H200 with cold caches 4096 x 4096 with 32 x 32 weights took 73 µs between events, before weights were loaded
+//      early (which gained 4 of 79 with tiles of 256 rows), where the step before has 266 of device time; with 16 x
+//      16 52 where it has 108, and 1024 x 1024 with 32 x 32 12 where it has 43. As it stands an H100 takes 72 µs on
+//      the device for the largest, 81 for the whole call. On an H200 256 x 256 with 8 x 8 take 13.9 µs for the whole
+//      call, where sparse products take 17.6, the baseline 16.3 and an empty launch 11.2; 128 x 16000 with 32 x 32
+//      take 27.7, where tiles of 416 rows took 38.7. What binds it now: shared memory, from which a sparse product
+//      reads 128 bytes a clock, all that there is: its pipe is busy for 83 of 100 clocks, and products without loads
+//      and stores take 53 µs of the 73. Slower: the second half of each product by dense ones (fewer bytes, but
+//      smaller), results straight from registers, swizzled rows, weights as a factor in shared memory.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -561,7 +564,7 @@ static bool convolve_few(const __nv_bfloat16* input, const __nv_bfloat16* kernel
     if (kernel_rows > kFewSide || kernel_cols > kFewSide || output_rows > kFewRows ||
         outputs > kFewResults / (kernel_rows * kernel_cols))
         return false;
-    if (outputs > 1 << 17)
+    if (outputs > 3 << 16)
         launch_few<4>(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols);
     else
         launch_few<2>(input, kernel, output, input_rows, input_cols, kernel_rows, kernel_cols);
