@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 
 
 class Kind(Enum):
@@ -88,7 +89,15 @@ _KINDS = {
 
 
 def lex(source: str, lines: Sequence[int] | None = None) -> Text:
-    """The tokens of `source`. `lines` gives the line number of each physical line where it is not its index."""
+    """The tokens of `source`. `lines` gives the line number of each physical line where it is not its index.
+
+    The guards ask for those of a region, as written and expanded, several times in a row: they are kept that long.
+    """
+    known = None if lines is None else tuple(lines)
+    return _kept(source, known) if len(source) >= _KEPT_FROM else _lexed(source, known)
+
+
+def _lexed(source: str, lines: tuple[int, ...] | None) -> Text:
     splices = list(SPLICE.finditer(source))
     joins: list[int] = []  # offsets in the spliced text at which lines were joined
     pieces: list[str] = []
@@ -119,6 +128,10 @@ def lex(source: str, lines: Sequence[int] | None = None) -> Text:
         joined = bisect_right(joins, start) != bisect_right(joins, end - 1)
         tokens.append(Token(_KINDS[group], match.group(), line_of(start), start, end, joined))
     return Text(spliced, tuple(tokens))
+
+
+_KEPT_FROM = 1000  # characters: shorter texts are quickly read, and would push out the others
+_kept = lru_cache(maxsize=4)(_lexed)
 
 
 def directives(tokens: Iterable[Token]) -> tuple[Directive, ...]:
