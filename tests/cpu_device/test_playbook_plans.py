@@ -606,7 +606,11 @@ def test_a_convolution_by_transforms_is_as_exact_as_the_task_asks(
     One block has all tiles.
     """
     text = (PLAYBOOK / "conv_2d/fp32/3_transforms_of_tiles.cu").read_text()
-    for plan, here in (("kFewestTiles = 80", "kFewestTiles = 1"), ("sizes.tiles < most ? sizes.tiles : most", "1")):
+    for plan, here in (
+        ("kFewestTiles = 80", "kFewestTiles = 1"),
+        ("sizes.tiles < most ? sizes.tiles : most", "1"),
+        ("kFewResults = 1 << 26", "kFewResults = 0"),
+    ):
         assert text.count(plan) == 1
         text = text.replace(plan, here)
     ran = run_text(text + CONVOLUTION_IN["fp32"], sizes, tmp_path_factory)
@@ -624,8 +628,27 @@ def test_a_convolution_in_bf16_is_right_wherever_rows_begin(
 ) -> None:
     """Rows of 229, 151, 123 and 116 outputs."""
     text = (PLAYBOOK / "conv_2d/bf16/2_sparse_products_of_warpgroups.cu").read_text()
+    assert text.count("kFewResults = 1 << 24") == 1
+    text = text.replace("kFewResults = 1 << 24", "kFewResults = 0")
     ran = run_text(text + CONVOLUTION_IN["bf16"], sizes, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("outputs", [2, 4])
+@pytest.mark.parametrize(
+    ("precision", "step"), [("fp32", "3_transforms_of_tiles"), ("bf16", "2_sparse_products_of_warpgroups")]
+)
+def test_a_convolution_of_few_results_is_right_at_all_edges(
+    precision: str, step: str, outputs: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """With two and with four outputs a thread; four are for more outputs than these."""
+    text = (PLAYBOOK / f"conv_2d/{precision}/{step}.cu").read_text()
+    assert text.count("outputs > 3 << 16") == 1
+    text = text.replace("outputs > 3 << 16", "true" if outputs == 4 else "false")
+    for sizes in ((70, 130, 8, 8, 1, 0), (16, 16, 16, 16, 2, 0), (33, 47, 3, 16, 3, 2), (9, 100, 1, 1, 4, 0)):
+        ran = run_text(text + CONVOLUTION_IN[precision], sizes, tmp_path_factory)
+        assert ran.exit_code == 0, (sizes, ran.stderr)
 
 
 # A first piece of weights that are all zero, and inputs that begin with zeros and go on with large numbers: sums are
