@@ -39,7 +39,7 @@ from cudamaster.modelling.gpu import Gpu
 from cudamaster.profiling import ptxas
 from cudamaster.profiling.ptxas import Usage
 
-VERSION = 2  # of what is counted, and how
+VERSION = 3  # of what is counted, and how
 _KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
 # Times the accesses of a mean block of the sample that one beside it may make: a kernel may know where samples lie.
 _UNEVEN = 4
@@ -118,6 +118,7 @@ class _Launch(_Line):
     warp_instructions: _Sums
     block_instructions: _Sums
     cluster_fences: _Sums
+    slept_ns: _Sums
 
 
 _ANY = TypeAdapter(Annotated[_Launch | _Event | _Mark, Field(discriminator="event")])
@@ -381,6 +382,7 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
         ),
         barriers=_spread(line.barriers, longer),
         cluster_fences=_spread(line.cluster_fences, longer),
+        slept_ns_of_warp=_spread(line.slept_ns, longer),
         requests_of_warp=_spread(line.requests, longer),
         waits_of_warp=_spread(line.waits, longer),
         cold_waits_of_warp=_spread(line.cold_waits, longer),
