@@ -321,9 +321,15 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + mix.matrix * constants.matrix_cycles
     )
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
-    barriers, waits, cold, fences = (
+    barriers, waits, cold, fences, slept_ns = (
         of.largest if largest else of.mean
-        for of in (launch.barriers, launch.waits_of_warp, launch.cold_waits_of_warp, launch.cluster_fences)
+        for of in (
+            launch.barriers,
+            launch.waits_of_warp,
+            launch.cold_waits_of_warp,
+            launch.cluster_fences,
+            launch.slept_ns_of_warp,
+        )
     )
     return (
         constants.block_cycles
@@ -333,6 +339,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
         + barriers * (constants.grid_barrier_cycles if launch.cooperative else constants.barrier_cycles)
         + fences * constants.fence_cycles
+        + slept_ns * figures.clock_mhz / 1000
     )
 
 
