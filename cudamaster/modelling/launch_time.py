@@ -22,7 +22,7 @@ from cudamaster.devices.kernel_names import plain_name
 from cudamaster.modelling.constants import Constants
 from cudamaster.modelling.counts import Launch, Spread
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.memory import L2, Moved, moved
+from cudamaster.modelling.memory import L2, L1s, Moved, moved
 from cudamaster.profiling import launches
 from cudamaster.profiling.launches import Occupancy
 
@@ -102,7 +102,14 @@ class Work:
 def work(launch: Launch, gpu: Gpu, l2: L2) -> Work:
     """How a launch lies on the GPU, and what it moves; `l2` is left as it leaves it."""
     shape, assumed = _shape(launch, gpu)
-    return Work(shape, moved(launch.traffic, shape.blocks, shape.in_flight, l2), assumed)
+    return Work(shape, moved(launch.traffic, shape.blocks, shape.in_flight, l2, _l1s(launch, gpu, shape)), assumed)
+
+
+def _l1s(launch: Launch, gpu: Gpu, shape: _Shape) -> L1s:
+    figures = gpu.figures
+    of_block = launch.dynamic_shared_bytes + (launch.static_shared_bytes or 0) + figures.reserved_shared_bytes
+    resident = min(max(1, shape.occupancy.blocks), math.ceil(shape.blocks / figures.sms))
+    return L1s(int(figures.sms), max(0.0, figures.l1_bytes - min(resident * of_block, figures.shared_bytes_per_sm)))
 
 
 def launch_time(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> LaunchTime:

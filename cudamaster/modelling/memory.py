@@ -3,6 +3,9 @@
 Blocks that are in flight together, a wave, read what they share once. Over the waves, what a wave reads is there still
 if what all buffers were asked for since then fits in L2; to the degree that it does not, it is read anew. What a launch
 left in L2 the next one finds. Left out: sets and replacement, sectors that are fetched for a neighbour.
+
+Blocks that gather from one stretch of memory find part of it in the L1 of their SM, where others have brought it. The
+counts know of each block with its share of an L1 alone.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ SECTOR_BYTES = 32
 # Part of L2 that holds what is written but not yet in DRAM when a launch ends: dram__bytes_write of 24 launches on an
 # H200 that write 27 MB and more, 0.17 to 0.40; slow ones, which write less than 100 GB/s, leave nothing.
 _LEFT_IN_L2 = 0.3
+# Of a gather from a stretch that fits in L1, the part that hits there while other loads are on their way: 0.45 to 0.65 by
+# the counters of eight launches. A gather is what a block loads so many times at most.
+_KEPT_IN_L1, _MOST_AGAIN = 0.5, 1.5
 
 
 @dataclass(frozen=True)
@@ -28,11 +34,20 @@ class Moved:
     dram_read: float
     dram_written: float
     written_once: float = 0.0  # what is left of those written if each sector counts once
+    missed_sectors: float = 0.0  # of loads, in L1
 
     @property
     def missed_share(self) -> float:
         """Part of what the SMs read from L2 that comes from DRAM, 0 to 1."""
         return min(1.0, self.dram_read / self.l2_read) if self.l2_read > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class L1s:
+    """The L1 caches of a GPU: how many, and the bytes of one that a launch's shared memory leaves."""
+
+    sms: int
+    capacity: float
 
 
 @dataclass
@@ -58,8 +73,12 @@ class L2:
             excess -= gone
 
 
-def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2) -> Moved:
-    """Bytes that a launch of `blocks` moves, `in_flight` of them at a time; L2 is left as the launch leaves it."""
+def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: L1s | None = None) -> Moved:
+    """Bytes that a launch of `blocks` moves, `in_flight` of them at a time; L2 is left as the launch leaves it.
+
+    Without `l1s`, no block finds in L1 what another one has asked for, but for what the counts know of that.
+    """
+    missed = {each.buffer: each.missed_sectors * (1 - _found_in_l1(each, blocks, l1s)) for each in traffic}
     waves = max(1.0, blocks / in_flight)
     sizes = {each.buffer: _touched(each, blocks, _both) for each in traffic}
     of_wave = {each.buffer: _touched(each, min(in_flight, blocks), _both) for each in traffic}
@@ -72,7 +91,7 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2) -> Mo
         cycle = max(1.0, once / wave) if wave > 0 else 1.0
         between = sum(min(sizes[buffer], cycle * touched) for buffer, touched in of_wave.items())
         again = max(0.0, 1.0 - l2.capacity / between) if between > 0 else 0.0
-        asked = (each.missed_sectors + each.bulk_read_sectors) * SECTOR_BYTES
+        asked = (missed[each.buffer] + each.bulk_read_sectors) * SECTOR_BYTES
         read += min(asked, once * missing + max(0.0, waves * wave - once) * again)
         # What is written anew in a later wave has been in DRAM meanwhile, to the same degree.
         stored, of_one = (_touched(each, n, _written) for n in (blocks, min(in_flight, blocks)))
@@ -81,13 +100,52 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2) -> Mo
     for each in traffic:
         l2.touch(each.buffer, sizes[each.buffer])
     return Moved(
-        l2_read=sum(each.missed_sectors + each.bulk_read_sectors for each in traffic) * SECTOR_BYTES,
+        l2_read=sum(missed[each.buffer] + each.bulk_read_sectors for each in traffic) * SECTOR_BYTES,
         l2_written=sum(each.store_sectors + each.bulk_written_sectors for each in traffic) * SECTOR_BYTES,
         dram_read=read,
         # Some of it need not have been written when the launch is over.
         dram_written=max(0.0, written + evicted - _LEFT_IN_L2 * l2.capacity),
         written_once=written,
+        missed_sectors=sum(missed.values()),
     )
+
+
+def _found_in_l1(traffic: Traffic, blocks: int, l1s: L1s | None) -> float:
+    """Part of the loads that a block with an L1 to itself misses, which it finds there as others of its SM asked for it.
+
+    Neighbours that touch much in common, but each of them little twice, gather from one stretch, each at places of its
+    own. How long it is follows
+    from what one and several of them touch, and how many blocks gather from it from the stretches that there are.
+    """
+    points = sorted({each.blocks: each.read for each in traffic.footprints if each.read > 0}.items())
+    if l1s is None or len(points) < 2 or points[0][0] != 1:
+        return 0.0
+    (_, one), (together, several) = points[:2]
+    loads = traffic.load_sectors / blocks
+    # Too little in common may be chance.
+    if loads > _MOST_AGAIN * one or not 1.1 * one < several < 0.9 * together * one:
+        return 0.0
+    stretch = _stretch(one, several, together)
+    stretches = max(1.0, _touched(traffic, blocks, _read) / SECTOR_BYTES / stretch)
+    of_sm = blocks / stretches / l1s.sms
+    if of_sm <= 1:
+        return 0.0
+    fresh = stretch * (1 - (1 - one / stretch) ** of_sm) / (of_sm * one)
+    # With others or without, no more of its loads hit than L1 holds of the stretch.
+    hits = _KEPT_IN_L1 * min(1.0, l1s.capacity / (stretch * SECTOR_BYTES))
+    own = traffic.missed_sectors / traffic.load_sectors if traffic.load_sectors > 0 else 0.0
+    kept = max(0.0, 1 - (1 - hits) / own) if own > 0 else 0.0
+    return min(1 - fresh, kept)
+
+
+def _stretch(one: float, several: float, together: int) -> float:
+    """Sectors of the stretch of which one block touches `one` at random, and so many blocks `several`."""
+    low, high = several, 1e4 * several
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        touched = middle * (1 - (1 - one / middle) ** together)
+        low, high = (middle, high) if touched < several else (low, middle)
+    return low
 
 
 def _read(footprint: Footprint) -> float:
