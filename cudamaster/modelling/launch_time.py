@@ -339,8 +339,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     )
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
     barriers, fences, slept_ns = (
-        of.largest if largest else of.mean
-        for of in (launch.barriers, launch.cluster_fences, launch.slept_ns_of_warp)
+        of.largest if largest else of.mean for of in (launch.barriers, launch.cluster_fences, launch.slept_ns_of_warp)
     )
     return (
         constants.block_cycles
@@ -355,8 +354,8 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
 
 
 def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:
-    """Instructions as multiples of a mean warp's, waits, and those of them that L1 does not end: of the mean block or the
-    longest. At each barrier the block's warps wait for the one that had most to do since the last."""
+    """Instructions as multiples of a mean warp's, waits, and those of them that L1 does not end: of the mean block or
+    the longest. At each barrier the block's warps wait for the one that had most to do since the last."""
     way, of_warp = launch.way_of_block, launch.instructions_of_warp
     if way is None or _spins(launch):
         longer = _ratio(of_warp) if largest else 1.0

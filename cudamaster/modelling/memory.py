@@ -20,9 +20,16 @@ SECTOR_BYTES = 32
 # Part of L2 that holds what is written but not yet in DRAM when a launch ends: dram__bytes_write of 24 launches on an
 # H200 that write 27 MB and more, 0.17 to 0.40; slow ones, which write less than 100 GB/s, leave nothing.
 _LEFT_IN_L2 = 0.3
-# Of a gather from a stretch that fits in L1, the part that hits there while other loads are on their way: 0.45 to 0.65 by
-# the counters of eight launches. A gather is what a block loads so many times at most.
-_KEPT_IN_L1, _MOST_AGAIN = 0.5, 1.5
+# Waves that touch as much together as so many times the buffer come to it again and again; others go through it once.
+# L2 keeps what is touched again before it is full, and less and less until half as much more is touched meanwhile.
+# Both by the bytes that 42 launches read from DRAM.
+_SWEEPS, _FADES = 3.0, 0.5
+# Of a gather from a stretch that fits in L1, the part that hits there while other loads are on their way: 0.45 to 0.65
+# by the counters of eight launches.
+_KEPT_IN_L1 = 0.5
+# A gather is what a block loads so many times at most. Several blocks touch so much of what they would without
+# anything in common, and so little of it if that is sure.
+_MOST_AGAIN, _MOST_APART, _SURELY_IN_COMMON = 1.5, 0.997, 0.9
 
 
 @dataclass(frozen=True)
@@ -78,19 +85,30 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: 
 
     Without `l1s`, no block finds in L1 what another one has asked for, but for what the counts know of that.
     """
-    missed = {each.buffer: each.missed_sectors * (1 - _found_in_l1(each, blocks, l1s)) for each in traffic}
+    gathers = {each.buffer: _gather(each, blocks) for each in traffic}
+    missed = {
+        each.buffer: each.missed_sectors * (1 - _found_in_l1(gathers[each.buffer], each, l1s)) for each in traffic
+    }
     waves = max(1.0, blocks / in_flight)
     sizes = {each.buffer: _touched(each, blocks, _both) for each in traffic}
-    of_wave = {each.buffer: _touched(each, min(in_flight, blocks), _both) for each in traffic}
+    waves_of = {each.buffer: _wave(each, min(in_flight, blocks), gathers[each.buffer]) for each in traffic}
+    of_wave = {
+        each.buffer: _touched(each, min(in_flight, blocks), _both)
+        if gathers[each.buffer] is None
+        else waves_of[each.buffer]
+        for each in traffic
+    }
     read = written = evicted = 0.0
     for each in traffic:
         once = _touched(each, blocks, _read)
         missing = max(0.0, 1.0 - l2.holds(each.buffer) / max(sizes[each.buffer], 1.0))
-        wave = _touched(each, min(in_flight, blocks), _read)
-        # Until the buffer's turn comes again, so many waves go by, and all buffers go on in the meantime.
+        wave = waves_of[each.buffer]
+        # Until the buffer's turn comes again, so many waves go by, and all buffers go on in the meantime. Where waves
+        # go through it once, what two of them share are the edges of neighbours.
         cycle = max(1.0, once / wave) if wave > 0 else 1.0
+        cycle = cycle if waves >= _SWEEPS * cycle else 1.0
         between = sum(min(sizes[buffer], cycle * touched) for buffer, touched in of_wave.items())
-        again = max(0.0, 1.0 - l2.capacity / between) if between > 0 else 0.0
+        again = _gone(between, l2.capacity)
         asked = (missed[each.buffer] + each.bulk_read_sectors) * SECTOR_BYTES
         read += min(asked, once * missing + max(0.0, waves * wave - once) * again)
         # What is written anew in a later wave has been in DRAM meanwhile, to the same degree.
@@ -110,42 +128,67 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: 
     )
 
 
-def _found_in_l1(traffic: Traffic, blocks: int, l1s: L1s | None) -> float:
-    """Part of the loads that a block with an L1 to itself misses, which it finds there as others of its SM asked for it.
+def _gone(between: float, capacity: float) -> float:
+    """Part of what was touched that L2 no longer holds after so many bytes of others."""
+    return min(1.0, max(0.0, (between / capacity - 1) / _FADES))
 
-    Neighbours that touch much in common, but each of them little twice, gather from one stretch, each at places of its
-    own. How long it is follows
-    from what one and several of them touch, and how many blocks gather from it from the stretches that there are.
+
+@dataclass(frozen=True)
+class _Gather:
+    """Blocks that touch places of their own of a stretch of memory, at random: so many sectors `one` of them, of the
+    stretch's, and so many blocks before the next stretch comes. `sure` if what they have in common is no chance."""
+
+    one: float
+    stretch: float
+    blocks: float
+    sure: bool
+
+    def touched(self, blocks: float) -> float:
+        """Distinct sectors that so many neighbouring blocks touch."""
+        together = min(blocks, self.blocks)
+        of_stretch = self.stretch * (1 - (1 - self.one / self.stretch) ** together)
+        return of_stretch * max(1.0, blocks / self.blocks)
+
+
+def _gather(traffic: Traffic, blocks: int) -> _Gather | None:
+    """How blocks gather from a buffer, if they do: neighbours touch something in common, and each of them little twice.
+
+    How long the stretch is follows from what one and several of them touch, and how many blocks gather from it from the
+    stretches that there are.
     """
     points = sorted({each.blocks: each.read for each in traffic.footprints if each.read > 0}.items())
-    if l1s is None or len(points) < 2 or points[0][0] != 1:
-        return 0.0
+    if len(points) < 2 or points[0][0] != 1:
+        return None
     (_, one), (together, several) = points[:2]
-    loads = traffic.load_sectors / blocks
-    # Too little in common may be chance.
-    if loads > _MOST_AGAIN * one or not 1.1 * one < several < 0.9 * together * one:
-        return 0.0
-    stretch = _stretch(one, several, together)
-    stretches = max(1.0, _touched(traffic, blocks, _read) / SECTOR_BYTES / stretch)
-    of_sm = blocks / stretches / l1s.sms
-    if of_sm <= 1:
-        return 0.0
-    fresh = stretch * (1 - (1 - one / stretch) ** of_sm) / (of_sm * one)
-    # With others or without, no more of its loads hit than L1 holds of the stretch.
-    hits = _KEPT_IN_L1 * min(1.0, l1s.capacity / (stretch * SECTOR_BYTES))
-    own = traffic.missed_sectors / traffic.load_sectors if traffic.load_sectors > 0 else 0.0
-    kept = max(0.0, 1 - (1 - hits) / own) if own > 0 else 0.0
-    return min(1 - fresh, kept)
-
-
-def _stretch(one: float, several: float, together: int) -> float:
-    """Sectors of the stretch of which one block touches `one` at random, and so many blocks `several`."""
+    apart = several / (together * one)
+    if traffic.load_sectors / blocks > _MOST_AGAIN * one or not 1.1 * one < several or apart > _MOST_APART:
+        return None
     low, high = several, 1e4 * several
     for _ in range(40):
         middle = math.sqrt(low * high)
         touched = middle * (1 - (1 - one / middle) ** together)
         low, high = (middle, high) if touched < several else (low, middle)
-    return low
+    stretches = max(1.0, _touched(traffic, blocks, _read) / SECTOR_BYTES / low)
+    return _Gather(one, low, blocks / stretches, apart < _SURELY_IN_COMMON)
+
+
+def _found_in_l1(gather: _Gather | None, traffic: Traffic, l1s: L1s | None) -> float:
+    """Part of the loads that a block with an L1 to itself misses, and finds there as others of its SM asked for it."""
+    if l1s is None or gather is None or not gather.sure or gather.blocks <= l1s.sms:
+        return 0.0
+    of_sm = gather.blocks / l1s.sms
+    fresh = gather.touched(of_sm) / (of_sm * gather.one)
+    # With others or without, no more of its loads hit than L1 holds of the stretch.
+    hits = _KEPT_IN_L1 * min(1.0, l1s.capacity / (gather.stretch * SECTOR_BYTES))
+    own = traffic.missed_sectors / traffic.load_sectors if traffic.load_sectors > 0 else 0.0
+    kept = max(0.0, 1 - (1 - hits) / own) if own > 0 else 0.0
+    return min(1 - fresh, kept)
+
+
+def _wave(traffic: Traffic, blocks: int, gather: _Gather | None) -> float:
+    """Bytes that so many blocks read together."""
+    found = _touched(traffic, blocks, _read)
+    return found if gather is None else min(found, SECTOR_BYTES * gather.touched(blocks))
 
 
 def _read(footprint: Footprint) -> float:
