@@ -111,7 +111,7 @@ class Tracer {
     void merge(unsigned warp); // warps.cpp
     struct Step;
     void take(WarpTrace& warp, const Step& step);
-    void pass(WarpTrace& warp, unsigned key, bool same);
+    void pass(WarpTrace& warp, const Step& step, unsigned key, bool same);
     static Count wavefronts_of(const Step& step, bool shares);
     void take_shared(const Step& step);
     void take_global(WarpTrace& warp, const Step& step, const Range& range);
@@ -135,20 +135,21 @@ class Tracer {
     L1 l1_;
     LineSet lines_;
     // Loads are on their way together until one needs what another brings, or the program goes back to the start of a
-    // loop. Four passes of a short loop without a store are one, as compilers for GPUs unroll it; the passes that are
-    // left behind the last four are not.
+    // loop. Four passes of a short loop without a store are one, as compilers for GPUs unroll it, behind those that are
+    // left over.
     void begins_anew();
     bool waits_for(unsigned number);
-    void ends_four(WarpTrace& warp);
+    void ends_loop(WarpTrace& warp);
     bool asked_ = false, stored_ = false;
     unsigned depth_ = 0, reached_[256] = {}; // the last basic block at each depth of calls, by its number
     unsigned group_ = 0;                     // of loads that are on their way together
     std::vector<unsigned> asked_in_;         // by a load's number: the last group that it was in
-    struct {
-        unsigned number = 0;                      // of passes
-        unsigned long long before = 0, first = 0; // waits before the four passes, and of the first of these
-        size_t requests = 0;                      // behind the first
-    } passes_;
+    struct Pass {
+        unsigned long long waits; // of the warp until then
+        size_t requests;          // the same
+        unsigned lanes;           // that take part, a bit for each
+    };
+    std::vector<Pass> passes_; // of the basic block at hand
 };
 
 // A basic block of the wrapper, or of what it calls on the host (hooks.cpp).

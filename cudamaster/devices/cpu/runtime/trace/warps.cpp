@@ -12,7 +12,7 @@ namespace {
 constexpr unsigned kDone = ~0u;
 // Of a key, the place in the program's order; what is above says how deep the call is.
 constexpr unsigned kNumber = (1u << 24) - 1;
-// Passes of a loop of one basic block that a compiler for GPUs makes into one.
+// Passes of a loop of one basic block that compilers for GPUs make into one.
 constexpr unsigned kUnrolled = 4;
 // Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
 constexpr size_t kLaneStride = kEventsOfLane + 20;
@@ -81,8 +81,7 @@ void Tracer::merge(unsigned number) {
     }
     unsigned last_place = kDone;
     begins_anew();
-    passes_ = {};
-    passes_.before = warp.waits;
+    passes_.clear();
     std::fill(std::begin(reached_), std::end(reached_), 0);
     depth_ = 0;
     for (;;) {
@@ -107,7 +106,7 @@ void Tracer::merge(unsigned number) {
             auto place = static_cast<unsigned>(first->address);
             counts_.execute(place, step.count);
             warp.instructions += program_->weights[place];
-            pass(warp, lowest, place == last_place);
+            pass(warp, step, lowest, place == last_place);
             last_place = place;
             continue;
         }
@@ -117,8 +116,7 @@ void Tracer::merge(unsigned number) {
         stored_ |= step.kind == Act::kStore || step.kind == Act::kAtomic;
         take(warp, step);
     }
-    if (passes_.number == kUnrolled - 1 && !stored_)
-        ends_four(warp);
+    ends_loop(warp);
     free_rooms_.push_back(warp.room);
     warp.room = nullptr;
 }
@@ -130,39 +128,52 @@ void Tracer::begins_anew() {
 }
 
 // The warp comes to a basic block, to the same once more if it is a loop by itself.
-void Tracer::pass(WarpTrace& warp, unsigned key, bool same) {
+void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
     unsigned depth = 255 - (key >> 24), number = key & kNumber;
     if (depth > depth_)
         std::fill(reached_ + depth_ + 1, reached_ + depth + 1, 0);
     depth_ = depth;
     bool back = number <= reached_[depth];
     reached_[depth] = number;
-    if (same && !stored_) {
-        if (++passes_.number == 1) {
-            passes_.first = warp.waits - passes_.before;
-            passes_.requests = warp.requests.size();
-        }
-        if (passes_.number < kUnrolled) {
-            begins_anew();
-            return;
-        }
-        ends_four(warp);
+    same &= !stored_;
+    if (!same)
+        ends_loop(warp);
+    if (same || stored_ || back)
         begins_anew();
-    } else {
-        if (passes_.number == kUnrolled - 1 && !stored_)
-            ends_four(warp);
-        if (stored_ || back)
-            begins_anew();
-    }
-    passes_.number = 0;
-    passes_.before = warp.waits;
+    passes_.push_back({warp.waits, warp.requests.size(), 0});
+    for (unsigned i = 0; i < step.count; ++i)
+        passes_.back().lanes |= 1u << step.lane[i];
 }
 
-// Four passes are one: what they asked for was on its way together.
-void Tracer::ends_four(WarpTrace& warp) {
-    warp.waits = passes_.before + passes_.first;
-    for (size_t i = passes_.requests; i < warp.requests.size(); ++i)
-        warp.requests[i].waits = 0;
+// The warp leaves a block that may have been a loop by itself. Compilers for GPUs do the passes beyond a multiple of four
+// first, one at a time, and then four as one: what these ask for is on its way together. Lanes with different numbers of
+// passes take their turns, so a warp has most of both.
+void Tracer::ends_loop(WarpTrace& warp) {
+    size_t number = passes_.size(), alone = 0, fours = 0;
+    if (number > 1) {
+        for (unsigned i = 0; i < kWarp; ++i) {
+            size_t own = 0;
+            for (const Pass& pass : passes_)
+                own += pass.lanes >> i & 1;
+            alone = std::max(alone, own % kUnrolled);
+            fours = std::max(fours, own / kUnrolled);
+        }
+        Count waits = 0;
+        size_t left = number - alone,
+               chosen = 0; // behind the first few, so many at even distances stand for all
+        passes_.push_back({warp.waits, warp.requests.size(), 0});
+        for (size_t k = 0; k < number; ++k) {
+            bool later = k >= alone, counts = !later || (fours && (k - alone) * fours / left == chosen);
+            chosen += later && counts;
+            if (counts)
+                waits += passes_[k + 1].waits - passes_[k].waits;
+            else
+                for (size_t i = passes_[k].requests; i < passes_[k + 1].requests; ++i)
+                    warp.requests[i].waits = 0;
+        }
+        warp.waits = passes_[0].waits + waits;
+    }
+    passes_.clear();
 }
 
 // Whether the address of a load is made from what was asked for and is on its way.
