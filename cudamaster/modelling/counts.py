@@ -130,6 +130,15 @@ class Spread(_Counted):
     largest: _Count
 
 
+class Way(_Counted):
+    """The way through a block, mean of blocks and the longest: from one barrier of all its threads to the next, the
+    others wait for the warp that has most to do. Waits are those of `waits_of_warp`."""
+
+    instructions: Spread
+    waits: Spread
+    cold_waits: Spread
+
+
 class Contention(_Counted):
     """Atomics on one address: how many a launch sends to the address that gets most, and all in the launch."""
 
@@ -156,6 +165,9 @@ class Launch(_Counted):
     dynamic_shared_bytes: _Whole
     static_shared_bytes: _Whole | None = None
     registers: _Whole | None = None
+    # Bytes that a thread stores to and loads from local memory because it has too few registers, each instruction once.
+    spill_store_bytes: _Whole = 0
+    spill_load_bytes: _Whole = 0
     cooperative: bool = False
     traced_blocks: _Positive
     instructions: Instructions
@@ -174,6 +186,7 @@ class Launch(_Counted):
     cold_waits_of_warp: Spread
     instructions_of_warp: Spread
     instructions_of_block: Spread
+    way_of_block: Way | None = None  # None in counts from before it was counted
 
 
 class Other(_Counted):

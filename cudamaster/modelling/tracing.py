@@ -10,7 +10,7 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -34,6 +34,7 @@ from cudamaster.modelling.counts import (
     Shared,
     Spread,
     Traffic,
+    Way,
 )
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.profiling import ptxas
@@ -118,8 +119,12 @@ class _Launch(_Line):
     warp_instructions: _Sums
     block_instructions: _Sums
     cluster_fences: _Sums
+    way_instructions: _Sums
+    way_waits: _Sums
+    way_cold_waits: _Sums
 
 
+_OF_FILE = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
 _ANY = TypeAdapter(Annotated[_Launch | _Event | _Mark, Field(discriminator="event")])
 
 
@@ -203,7 +208,7 @@ def recorded(
         elif (uneven := _uneven(call.lines)) is not None:
             found.append(NoTrace(uneven))
         else:
-            found.append(_counts(call.lines, label, code.blocks, usage, wanted))
+            found.append(_counts(call.lines, label, code, usage, wanted))
     return tuple(found)
 
 
@@ -270,12 +275,14 @@ def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = worker.with_name("code.json")
     if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
-        blocks, order, origins = json.loads(kept.read_text(encoding="utf-8"))
-        by_place = ({int(place): found for place, found in each.items()} for each in (blocks, origins))
-        return Code(next(by_place), order, next(by_place))
+        blocks, order, *others = json.loads(kept.read_text(encoding="utf-8"))
+        of_places, origins, functions = (
+            {int(place): found for place, found in each.items()} for each in (blocks, *others)
+        )
+        return Code(of_places, order, origins, functions)
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    making.write_text(json.dumps([code.blocks, code.order, code.origins]), encoding="utf-8")
+    making.write_text(json.dumps([code.blocks, code.order, code.origins, code.functions]), encoding="utf-8")
     making.replace(kept)
     return code
 
@@ -302,7 +309,7 @@ def _table(code: Code) -> str:
 def _counts(
     lines: Sequence[_Launch | _Event],
     label: str,
-    blocks: Mapping[int, Mapping[str, float]],
+    code: Code,
     usage: Sequence[Usage],
     wanted: Gpu,
 ) -> CallCounts:
@@ -311,7 +318,7 @@ def _counts(
     left_out = False
     for line in lines:
         if isinstance(line, _Launch):
-            events.append(_launch(line, blocks, usage, wanted))
+            events.append(_launch(line, code, usage, wanted))
             if left_out:
                 notes.append(f"{line.kernel} was traced after launches of which most blocks were left out")
             left_out = left_out or line.left_out
@@ -332,7 +339,7 @@ def _counts(
     )
 
 
-def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Sequence[Usage], wanted: Gpu) -> Launch:
+def _launch(line: _Launch, code: Code, usage: Sequence[Usage], wanted: Gpu) -> Launch:
     """Counts of the whole launch, of those of the traced blocks."""
     # Threads of which only a part was kept stand for the whole.
     longer = (line.events + line.dropped) / line.events if line.events else 1.0
@@ -340,7 +347,7 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
     kinds = dict.fromkeys(_KINDS, 0.0)
     warps = lanes = 0.0
     for place, by_warps, by_lanes in line.executed:
-        block = blocks.get(place, {})
+        block = code.blocks.get(place, {})
         size = sum(block.values())
         warps += size * by_warps
         lanes += size * by_lanes
@@ -349,7 +356,7 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
     (loads, load_waves), (stores, store_waves), (atomics, atomic_waves) = line.shared
     _, atomic_lanes, addresses, of_one, of_many = line.atomics
     f16, tf32, f8, integer = (each * scale for each in line.products)
-    found = usage_of(line.kernel, math.prod(line.block), usage)
+    found = usage_of(line.kernel, math.prod(line.block), usage, code.functions.get(line.function))
     return Launch(
         kernel=line.kernel,
         grid=line.grid,
@@ -358,6 +365,8 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
         dynamic_shared_bytes=line.dynamic_shared_bytes,
         static_shared_bytes=None if found is None else found.shared_bytes,
         registers=None if found is None else found.registers,
+        spill_store_bytes=(found and found.spill_store_bytes) or 0,
+        spill_load_bytes=(found and found.spill_load_bytes) or 0,
         cooperative=line.cooperative,
         traced_blocks=line.traced,
         instructions=Instructions(**kinds, active_share=min(lanes / (32 * warps), 1.0) if warps else 1.0),
@@ -386,6 +395,11 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
         cold_waits_of_warp=_spread(line.cold_waits, longer),
         instructions_of_warp=_spread(line.warp_instructions, longer),
         instructions_of_block=_spread(line.block_instructions, longer),
+        way_of_block=Way(
+            instructions=_spread(line.way_instructions, longer),
+            waits=_spread(line.way_waits, longer),
+            cold_waits=_spread(line.way_cold_waits, longer),
+        ),
     )
 
 
@@ -418,13 +432,27 @@ def _spread(sums: _Sums, longer: float) -> Spread:
     return Spread(mean=longer * total / count if count else 0, largest=longer * largest)
 
 
-def usage_of(kernel: str, threads: int, usage: Sequence[Usage]) -> Usage | None:
+def usage_of(kernel: str, threads: int, usage: Sequence[Usage], symbol: str | None = None) -> Usage | None:
     """What ptxas says of a kernel that was launched with blocks of so many threads; None if it does not name it.
 
-    ptxas gives mangled names, and only the plain names are compared. Of a template's kernels, the first whose registers
-    suffice for such a block stands for all.
+    `symbol` is the mangled name of the function that was launched, which tells a template's kernels apart, and what
+    was launched where `kernel` is only the name of a parameter. Without one that ptxas knows, plain names are compared,
+    and of a template's kernels the first whose registers suffice for such a block stands for all.
     """
+    if symbol is not None:
+        same = (found for found in usage if _without_file(found.symbol) == _without_file(symbol))
+        if (launched := next(same, None)) is not None:
+            return launched
     name = kernel.split("<")[0].split("::")[-1].strip()
     named = [found for found in usage if plain_name(found.symbol) == name]
     fitting = (found for found in named if (found.registers or 0) * threads <= _REGISTERS)
     return next(fitting, named[0] if named else None)
+
+
+def _without_file(symbol: str) -> str:
+    """A mangled name without what g++ and nvcc mangle in their own ways: that it is its file's alone."""
+    name, at = "", 0
+    while found := _OF_FILE.search(symbol, at):
+        name += symbol[at : found.start()]
+        at = found.end(1) + int(found[1])
+    return (name + symbol[at:]).replace("_ZL", "_Z")

@@ -26,7 +26,7 @@ from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
 from cudamaster.devices.cpu import flow, origins
 
-_FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
+_FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
 _CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
 _UNROLLED = 4
@@ -134,11 +134,13 @@ _JUMP = re.compile(r"^j(?!mp)[a-z]+$")
 class Code:
     """A traced executable: instructions of each basic block by the return address of its call-out, and the places
     behind calls in an order in which threads of a warp meet again. `origins` of a place behind a load's call-out are
-    those of the loads that its address is made from (origins.py). Addresses count from where the program lies."""
+    those of the loads that its address is made from (origins.py), `functions` symbols by where they begin. Addresses
+    count from where the program lies."""
 
     blocks: Mapping[int, Mapping[str, float]]
     order: Sequence[int]
     origins: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    functions: Mapping[int, str] = field(default_factory=dict)
 
 
 def code_of(executable: Path) -> Code:
@@ -178,7 +180,8 @@ def code_in(listing: str) -> Code:
         order += [place for start in in_order for place in places[start]]
         of_start = {stretch.start: stretch.lines for stretch in stretches}
         came_from.update(origins.of_loads([of_start[start] for start in in_order], following, _passes_on))
-    return Code({place: _fused(block) for place, block in found.items()}, order, came_from)
+    functions = {int(head[1], 16): head[2] for line in listing.splitlines() if (head := _FUNCTION.match(line))}
+    return Code({place: _fused(block) for place, block in found.items()}, order, came_from, functions)
 
 
 def _passes_on(target: str) -> bool:

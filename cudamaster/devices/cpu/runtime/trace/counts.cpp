@@ -82,6 +82,7 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     instructions.add(counts.instructions);
     cluster_fences.add(counts.cluster_fences);
     block_instructions.note(counts.all_instructions);
+    ways.note(counts.way);
     lines.each([this](const LineSet::Entry& entry) {
         Sum& sum = of_block[entry.buffer];
         sum = sectors_of(sum, entry);
@@ -179,6 +180,9 @@ std::string Launch::line(const Job& job) const {
     text.spread("warp_instructions", instructions);
     text.spread("block_instructions", block_instructions);
     text.spread("cluster_fences", cluster_fences);
+    text.spread("way_instructions", ways.instructions);
+    text.spread("way_waits", ways.waits);
+    text.spread("way_cold_waits", ways.cold_waits);
     text.put("}\n");
     return text.take();
 }

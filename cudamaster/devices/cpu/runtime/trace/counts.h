@@ -77,6 +77,20 @@ struct Spread {
     }
 };
 
+// The way of a warp, or of a block: the sum over the stretches between its barriers of the most that a warp of it does
+// there, as the others wait for that one.
+struct Way {
+    Count instructions = 0, waits = 0, cold_waits = 0;
+};
+struct Ways {
+    Spread instructions, waits, cold_waits;
+    void note(const Way& way) {
+        instructions.note(way.instructions);
+        waits.note(way.waits);
+        cold_waits.note(way.cold_waits);
+    }
+};
+
 // Executions of a basic block: by warps, and by their threads.
 struct Executions {
     Count warps = 0, lanes = 0;
@@ -108,6 +122,7 @@ struct BlockCounts {
     std::unordered_map<unsigned long long, Count> atomics; // by address
     Spread barriers, requests, waits, cold_waits, instructions, cluster_fences;
     Count all_instructions = 0;
+    Way way;
 
     void execute(unsigned place, unsigned lanes) {
         Executions& here = executed[place];
@@ -126,6 +141,7 @@ struct BlockCounts {
             all_instructions = 0;
         atomics.clear();
         barriers = requests = waits = cold_waits = instructions = cluster_fences = {};
+        way = {};
     }
 };
 
@@ -183,6 +199,7 @@ struct Launch {
           dropped = 0;
     std::unordered_map<unsigned long long, Hits> atomics;
     Spread barriers, requests, waits, cold_waits, instructions, block_instructions, cluster_fences;
+    Ways ways;                                    // of blocks
     std::map<unsigned, Sum> of_block;             // lines by buffer
     std::map<unsigned long long, LineSet> groups; // by first block
     LineSet all;

@@ -62,6 +62,7 @@ struct WarpTrace {
     unsigned live = 0;
     std::vector<LineRequest> requests; // since the last barrier of the block
     unsigned long long barriers = 0, global_requests = 0, instructions = 0, waits = 0, cold_waits = 0;
+    Way at_barrier;                                 // what it had done when the block's last barrier was over
     std::map<const void*, Count> copies_waited_for; // by mbarrier; of the lane that waits most
 };
 
@@ -118,6 +119,7 @@ class Tracer {
     bool is_shared(unsigned long long address) const;
     const Range* range_of(unsigned long long address);
     void drain();
+    void ends_stretch(); // between two barriers of the block
 
     Lane lanes_[kMaxThreads];
     WarpTrace warps_[kMaxThreads / kWarp];

@@ -386,6 +386,26 @@ void Tracer::drain() {
         warps_[warp].requests.clear();
 }
 
+// Behind a barrier of the block all its warps go on together: the one that had most to do held the others up.
+void Tracer::ends_stretch() {
+    Way most;
+    for (unsigned number = 0; number * kWarp < threads_; ++number) {
+        WarpTrace& warp = warps_[number];
+        Way now;
+        now.instructions = warp.instructions;
+        now.waits = warp.waits;
+        now.cold_waits = warp.cold_waits;
+        const Way& before = warp.at_barrier;
+        most.instructions = std::max(most.instructions, now.instructions - before.instructions);
+        most.waits = std::max(most.waits, now.waits - before.waits);
+        most.cold_waits = std::max(most.cold_waits, now.cold_waits - before.cold_waits);
+        warp.at_barrier = now;
+    }
+    counts_.way.instructions += most.instructions;
+    counts_.way.waits += most.waits;
+    counts_.way.cold_waits += most.cold_waits;
+}
+
 void Tracer::begin_block(const Worker& block, const Launch& launch, const Program& program,
                          const SharedMemory& shared) {
     launch_ = &launch;
@@ -406,6 +426,7 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
         WarpTrace& trace = warps_[warp];
         trace.pending = trace.live = std::min(kWarp, threads_ - warp * kWarp);
         trace.barriers = trace.global_requests = trace.instructions = trace.waits = trace.cold_waits = 0;
+        trace.at_barrier = {};
         trace.requests.clear();
         trace.copies_waited_for.clear();
         if (trace.room)
@@ -444,6 +465,7 @@ void Tracer::barrier_completes() {
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
         warps_[warp].pending = warps_[warp].live;
     drain();
+    ends_stretch();
 }
 
 // Where the whole warp meets, what it did so far need not be kept.
@@ -534,7 +556,8 @@ void Tracer::end_block() {
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
         merge(warp);
     drain();
-    Count instructions = 0;
+    ends_stretch();
+    Count instructions = 0, most_copies = 0;
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         const WarpTrace& trace = warps_[warp];
         // Copies to one mbarrier come one after another, those to different ones are on their way together.
@@ -545,6 +568,7 @@ void Tracer::end_block() {
             waits = std::max<Count>(waits, lanes_[i].waits);
             fences = std::max<Count>(fences, lanes_[i].cluster_fences);
         }
+        most_copies = std::max(most_copies, copies);
         counts_.cluster_fences.note(fences);
         counts_.barriers.note(trace.barriers + waits);
         counts_.requests.note(trace.global_requests);
@@ -554,6 +578,8 @@ void Tracer::end_block() {
         instructions += trace.instructions;
     }
     counts_.all_instructions = instructions;
+    counts_.way.waits += most_copies;
+    counts_.way.cold_waits += most_copies;
 }
 
 } // namespace trace
