@@ -179,6 +179,8 @@ class Launch(_Counted):
     barriers: Spread
     # Arrivals and waits of a warp at mbarriers with the scope of the cluster: each is a fence of all memory.
     cluster_fences: Spread = Spread(mean=0, largest=0)
+    # What a warp sleeps by itself (__nanosleep), in nanoseconds; waiting for another thread counts once.
+    slept_ns_of_warp: Spread = Spread(mean=0, largest=0)
     requests_of_warp: Spread  # to global memory
     # Global loads of a warp that come one after another because each waits for the one before, and those of them that
     # ask for something which the warp has not had lately. Copies in bulk that it waits for are such loads.

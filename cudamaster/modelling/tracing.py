@@ -40,7 +40,7 @@ from cudamaster.modelling.gpu import Gpu
 from cudamaster.profiling import ptxas
 from cudamaster.profiling.ptxas import Usage
 
-VERSION = 2  # of what is counted, and how
+VERSION = 3  # of what is counted, and how
 _KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
 # Times the accesses of a mean block of the sample that one beside it may make: a kernel may know where samples lie.
 _UNEVEN = 4
@@ -119,6 +119,7 @@ class _Launch(_Line):
     warp_instructions: _Sums
     block_instructions: _Sums
     cluster_fences: _Sums
+    slept_ns: _Sums
     way_instructions: _Sums
     way_waits: _Sums
     way_cold_waits: _Sums
@@ -390,6 +391,7 @@ def _launch(line: _Launch, code: Code, usage: Sequence[Usage], wanted: Gpu) -> L
         ),
         barriers=_spread(line.barriers, longer),
         cluster_fences=_spread(line.cluster_fences, longer),
+        slept_ns_of_warp=_spread(line.slept_ns, longer),
         requests_of_warp=_spread(line.requests, longer),
         waits_of_warp=_spread(line.waits, longer),
         cold_waits_of_warp=_spread(line.cold_waits, longer),

@@ -57,6 +57,8 @@ CALLS = (
     "waiting",
     "long cooperative",
     "waiting for the first",
+    "passed by value",
+    "sleeps",
     "waiting for left out",
 )
 
@@ -122,6 +124,19 @@ def stores(launch: Launch) -> tuple[float, float]:
         sum(traffic.store_requests for traffic in launch.traffic),
         sum(traffic.store_sectors for traffic in launch.traffic),
     )
+
+
+def test_what_a_function_is_given_by_value_is_read(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Also where the text asks that it be not inlined, as the compiler makes no call-out for such a read."""
+    assert loads(only(calls, "passed by value")) == loads(only(calls, "vectors"))
+
+
+def test_sleeps_count(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Each by itself and a millisecond at most; who sleeps until another thread has written does so once."""
+    slept = only(calls, "sleeps").slept_ns_of_warp
+    assert (slept.largest, slept.mean) == (1e6, (1e6 + 4 * 1500) / 8)
+    assert only(calls, "waiting").slept_ns_of_warp.largest <= 100
+    assert only(calls, "copy").slept_ns_of_warp.largest == 0
 
 
 @pytest.mark.slow(but=["every second-256"])

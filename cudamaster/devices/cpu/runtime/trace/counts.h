@@ -120,7 +120,7 @@ struct BlockCounts {
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
     Count events = 0, dropped = 0;
     std::unordered_map<unsigned long long, Count> atomics; // by address
-    Spread barriers, requests, waits, cold_waits, instructions, cluster_fences;
+    Spread barriers, requests, waits, cold_waits, instructions, cluster_fences, slept_ns;
     Count all_instructions = 0;
     Way way;
 
@@ -140,7 +140,7 @@ struct BlockCounts {
         local_requests = atomic_lanes = atomic_addresses = atomic_requests = events = dropped =
             all_instructions = 0;
         atomics.clear();
-        barriers = requests = waits = cold_waits = instructions = cluster_fences = {};
+        barriers = requests = waits = cold_waits = instructions = cluster_fences = slept_ns = {};
         way = {};
     }
 };
@@ -198,7 +198,7 @@ struct Launch {
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0,
           dropped = 0;
     std::unordered_map<unsigned long long, Hits> atomics;
-    Spread barriers, requests, waits, cold_waits, instructions, block_instructions, cluster_fences;
+    Spread barriers, requests, waits, cold_waits, instructions, block_instructions, cluster_fences, slept_ns;
     Ways ways;                                    // of blocks
     std::map<unsigned, Sum> of_block;             // lines by buffer
     std::map<unsigned long long, LineSet> groups; // by first block

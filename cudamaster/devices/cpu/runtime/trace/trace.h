@@ -47,6 +47,9 @@ struct Lane {
     unsigned long long dropped = 0;
     unsigned long long waits = 0; // but at barriers of the whole block
     unsigned long long cluster_fences = 0;
+    unsigned long long slept_ns = 0;
+    const void* slept_at = nullptr; // where it slept last
+    bool asked = false;             // since then, for what another thread may write
 };
 
 // Room for the events of one warp.
@@ -101,6 +104,7 @@ class Tracer {
     void bulk_comes(const void* barrier, unsigned bytes);
     void product_starts(const CudamasterCpuWgmma& product);
     void waited(unsigned thread, const void* place);
+    void sleeps(unsigned thread, unsigned nanoseconds, const void* site);
 
     void note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
               const void* site);

@@ -14,6 +14,8 @@ constexpr unsigned kDone = ~0u;
 constexpr unsigned kNumber = (1u << 24) - 1;
 // Passes of a loop of one basic block that compilers for GPUs make into one.
 constexpr unsigned kUnrolled = 4;
+// A GPU ends a sleep by then.
+constexpr unsigned kLongestSleepNs = 1'000'000;
 // Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
 constexpr size_t kLaneStride = kEventsOfLane + 20;
 
@@ -546,10 +548,21 @@ void Tracer::product_starts(const CudamasterCpuWgmma& product) {
 // the lane that waits most often stands for its warp.
 void Tracer::waited(unsigned thread, const void* place) {
     ++lanes_[thread].waits;
+    lanes_[thread].asked = true;
     if (!place || !barriers_of_copies_.count(place))
         return;
     Count& of_warp = warps_[thread / kWarp].copies_waited_for[place];
     of_warp = std::max(of_warp, ++copies_waited_for_[{thread, place}]);
+}
+
+// Who asks, sleeps and asks again waits for another thread: how often that goes on says something of this host. The first
+// time counts.
+void Tracer::sleeps(unsigned thread, unsigned nanoseconds, const void* site) {
+    Lane& lane = lanes_[thread];
+    if (!lane.asked || lane.slept_at != site)
+        lane.slept_ns += std::min(nanoseconds, kLongestSleepNs);
+    lane.asked = false;
+    lane.slept_at = site;
 }
 
 void Tracer::end_block() {
@@ -561,15 +574,17 @@ void Tracer::end_block() {
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         const WarpTrace& trace = warps_[warp];
         // Copies to one mbarrier come one after another, those to different ones are on their way together.
-        Count copies = 0, waits = 0, fences = 0;
+        Count copies = 0, waits = 0, fences = 0, slept = 0;
         for (const auto& [barrier, times] : trace.copies_waited_for)
             copies = std::max(copies, times);
         for (unsigned i = warp * kWarp; i < std::min(threads_, (warp + 1) * kWarp); ++i) {
             waits = std::max<Count>(waits, lanes_[i].waits);
             fences = std::max<Count>(fences, lanes_[i].cluster_fences);
+            slept = std::max<Count>(slept, lanes_[i].slept_ns);
         }
         most_copies = std::max(most_copies, copies);
         counts_.cluster_fences.note(fences);
+        counts_.slept_ns.note(slept);
         counts_.barriers.note(trace.barriers + waits);
         counts_.requests.note(trace.global_requests);
         counts_.waits.note(trace.waits + copies);
