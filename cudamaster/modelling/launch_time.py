@@ -332,8 +332,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     )
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
     barriers, fences, slept_ns = (
-        of.largest if largest else of.mean
-        for of in (launch.barriers, launch.cluster_fences, launch.slept_ns_of_warp)
+        of.largest if largest else of.mean for of in (launch.barriers, launch.cluster_fences, launch.slept_ns_of_warp)
     )
     return (
         constants.block_cycles

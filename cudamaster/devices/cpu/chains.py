@@ -1,17 +1,18 @@
-"""How long a warp's arithmetic is at least, because one instruction needs what another one brings: cycles by basic block.
+"""How long a warp's arithmetic is because one instruction needs what another one brings: cycles by basic block.
 
-The host's instructions of a function are gone through in the order of its basic blocks, and every value has the time at
+The host's instructions of a function are gone through in the order of its basic blocks. Every value has the time at
 which it is ready: its operands' and the latency of what makes it. A block's cycles are by how much the latest time grows
-in it; in a loop, in its later passes, so a sum that a loop hands on costs one addition a pass, and four independent sums
-no more. Values are followed through registers, the function's own memory and fragments of matrices; what memory brings
-is there at once, because waits for it are counted elsewhere (origins.py). What comes behind a branch waits for what
-decides it, but for a loop of one block, which nvcc unrolls.
+in it; in a loop, in its later passes, so a sum that a loop hands on costs one addition a pass, and four sums beside each
+other no more. Values are followed through registers, the function's own memory and fragments of matrices; what memory
+brings is there at once, because waits for it are counted elsewhere (origins.py). What comes behind a branch waits for
+what decides it, but for a loop of one block, which nvcc unrolls.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 _Line = tuple[int, str, str]
 
@@ -21,7 +22,8 @@ LATENCY: Mapping[str, float] = {
     "matrix": 36, "shuffle": 24, "sum": 4, "product": 4, "sum of doubles": 8, "product of doubles": 8,
 }  # fmt: skip
 _BRANCH = 6
-_PASSES, _SETTLED = 6, 3  # of a loop, and those of them until its values' times grow alike
+_PASSES, _SETTLED = 4, 2  # of a loop, and those of them until its values' times grow alike
+_UNROLLED = 4  # passes that share the counting of a loop of one block
 
 _CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
 _QUIET = re.compile(r"^__tsan_|^__sanitizer_|^cudamaster_cpu_observe_|^_Unwind|^cudamaster_cpu_barrier")
@@ -36,7 +38,6 @@ _REPLACES = re.compile(r"^v?(?:mov|lea|cvt|set|lddqu|bsf|bsr|popcnt|lzcnt|tzcnt|
 _COMPARES = re.compile(r"^(?:cmp[bwlq]?|test[bwlq]?|v?u?comis[sd]|bt[lqw]?)$")
 _ZEROES = re.compile(r"^v?p?xor(?:ps|pd)?[lq]?$")
 _USES_FLAGS = re.compile(r"^(?:set|cmov|adc|sbb)")
-_ON_STACK = 6  # arguments are in registers
 _POINTERS = 16  # that a product of registers is given at most on the stack
 _NAMES = {
     short: wide
@@ -50,7 +51,7 @@ _NAMES = {
 
 
 class _State:
-    """When values are ready, by register or place in the function's own memory, and what addresses of that are known."""
+    """When values are ready, by register or place in the function's own memory, and which of them are its addresses."""
 
     def __init__(self, *, framed: bool) -> None:
         self.ready: dict[str, float] = {}
@@ -110,6 +111,11 @@ def of_blocks(
     give the kinds of instructions that one stands for."""
     blocks = [lines for lines in blocks if lines]
     starts = [lines[0][0] for lines in blocks]
+    alone = [start in following.get(start, ()) for start in starts]
+    code = [
+        [_prepared(name, operands, of_instruction, of_call, unrolled=by_itself) for _, name, operands in lines]
+        for lines, by_itself in zip(blocks, alone, strict=True)
+    ]
     position = {start: number for number, start in enumerate(starts)}
     framed = any(name.startswith("mov") and to == "%rsp,%rbp" for lines in blocks for _, name, to in lines)
     # Loops are stretches of that order: from where a jump goes back to until where it comes from.
@@ -120,70 +126,94 @@ def of_blocks(
                 ends[position[to]] = max(ends.get(position[to], 0), position[start])
     found: dict[int, float] = {}
     whole = (0, len(blocks) - 1)
-    for first, last in (*sorted(ends.items(), key=lambda loop: loop[0] - loop[1], reverse=True)[::-1], whole):
-        of_loop = (first, last) != whole or first in ends
+    # The innermost loop of a block is the shortest.
+    for first, last in (*sorted(ends.items(), key=lambda loop: loop[1] - loop[0]), whole):
+        if all(start in found for start in starts[first : last + 1]):
+            continue
+        of_loop = (first, last) != whole
         state = _State(framed=framed)
         grown = [0.0] * (last - first + 1)
         passes = _PASSES if of_loop else 1
         for number in range(passes):
             for at in range(first, last + 1):
                 before = state.latest
-                alone = starts[at] in following.get(starts[at], ())
-                _follow(blocks[at], state, of_instruction, of_call, unrolled=alone)
+                _follow(code[at], state, unrolled=alone[at])
                 if number >= _SETTLED or not of_loop:
                     grown[at - first] += state.latest - before
         counted = passes - _SETTLED if of_loop else 1
         for at in range(first, last + 1):
-            # The innermost loop of a block is the shortest, which comes first.
             found.setdefault(starts[at], grown[at - first] / counted)
     return found
 
 
-def _follow(
-    lines: Sequence[_Line],
-    state: _State,
+@dataclass(frozen=True)
+class _Instruction:
+    """One of the host's. `latency` is that of what it stands for on a GPU; `called` is None but for calls."""
+
+    name: str
+    text: str
+    operands: Sequence[str]
+    latency: float
+    called: str | None = None
+
+
+def _prepared(
+    name: str,
+    operands: str,
     of_instruction: Callable[[str, str], Mapping[str, float]],
     of_call: Callable[[str], Mapping[str, float]],
     *,
     unrolled: bool,
-) -> None:
-    for _, name, operands in lines:
-        if name.startswith("call"):
-            target = _CALLED.search(operands)
-            _call(target[1] if target else "", state, of_call)
+) -> _Instruction:
+    called = None
+    if name.startswith("call"):
+        target = _CALLED.search(operands)
+        called = target[1] if target else ""
+    kinds = of_instruction(name, operands) if called is None else {} if _QUIET.match(called) else of_call(called)
+    latency = sum(LATENCY.get(kind, 0.0) * count for kind, count in kinds.items())
+    if unrolled and "counting" in kinds:
+        latency /= _UNROLLED
+    words = [each.strip() for each in _OPERAND.findall(operands)]
+    return _Instruction(name, operands, words, latency, called)
+
+
+def _follow(code: Sequence[_Instruction], state: _State, *, unrolled: bool) -> None:
+    for each in code:
+        name = each.name
+        if each.called is not None:
+            _call(each.called, each.latency, state)
         elif name[0] == "j":
             if not name.startswith("jmp") and not unrolled:
                 state.begin = max(state.begin, state.flags + _BRANCH)
         elif name.startswith("push"):
             state.pushed += 8
-            came = state.place(operands)
+            came = state.place(each.text)
             state.put(f"stack {-state.pushed}", state.get(came or ""), state.address.get(came or ""))
         elif name.startswith("pop"):
             state.pushed -= 8
-        elif name.startswith(("add", "sub", "and")) and operands.endswith("%rsp"):
-            _moves(name, operands, state)
+        elif name.startswith(("add", "sub", "and")) and each.text.endswith("%rsp"):
+            _moves(name, each.text, state)
         else:
-            _step(name, [each.strip() for each in _OPERAND.findall(operands)], operands, state, of_instruction)
+            _step(name, each.operands, each.latency, state)
 
 
 def _moves(name: str, operands: str, state: _State) -> None:
     """The stack's end: the function makes its frame, or arguments are taken from it again."""
     amount = re.match(r"\$(-?0x[0-9a-f]+)", operands)
-    if name.startswith("add") and amount and 0 < state.pushed:
+    if name.startswith("add") and amount and state.pushed > 0:
         state.pushed = max(0, state.pushed - int(amount[1], 16))
     else:
         state.pushed = 0
 
 
-def _call(called: str, state: _State, of_call: Callable[[str], Mapping[str, float]]) -> None:
+def _call(called: str, latency: float, state: _State) -> None:
     if _LOADS_FRAGMENT.search(called):
         if (fragment := state.address.get("rdi")) is not None:
             state.put(f"fragment {fragment}", state.begin)
     elif _PRODUCT.search(called):
-        _product(called, state, of_call)
+        _product(called, latency, state)
     elif not _QUIET.match(called):
-        kinds = of_call(called)
-        time = max(state.get(name) for name in _VALUES) + sum(LATENCY.get(kind, 0.0) * n for kind, n in kinds.items())
+        time = max(state.get(name) for name in _VALUES) + latency
         _forget(state)
         state.put("rax", time)
         state.put("xmm0", time)
@@ -191,10 +221,8 @@ def _call(called: str, state: _State, of_call: Callable[[str], Mapping[str, floa
     _forget(state)
 
 
-def _product(called: str, state: _State, of_call: Callable[[str], Mapping[str, float]]) -> None:
+def _product(called: str, latency: float, state: _State) -> None:
     """Of fragments, d = a x b + c in this order, or of registers, which it is given by their addresses."""
-    kinds = of_call(called)
-    latency = LATENCY["matrix"] * max(0.5, kinds.get("matrix", 1.0))
     given = [state.address.get(name) for name in _ARGUMENTS]
     if "wmma" in called:
         d, *factors = (f"fragment {place}" for place in given[:4])
@@ -213,18 +241,10 @@ def _forget(state: _State) -> None:
         state.address.pop(name, None)
 
 
-def _step(
-    name: str,
-    operands: Sequence[str],
-    written: str,
-    state: _State,
-    of_instruction: Callable[[str, str], Mapping[str, float]],
-) -> None:
+def _step(name: str, operands: Sequence[str], latency: float, state: _State) -> None:
     if not operands:
         return
     *sources, target = operands
-    kinds = of_instruction(name, written)
-    latency = sum(LATENCY.get(kind, 0.0) * count for kind, count in kinds.items())
     if _COMPARES.match(name):
         state.flags = max(_ready(each, state) for each in operands) + (latency or LATENCY["integer"])
         return
