@@ -1,11 +1,11 @@
 """How long a warp's arithmetic is because one instruction needs what another one brings: cycles by basic block.
 
 The host's instructions of a function are gone through in the order of its basic blocks. Every value has the time at
-which it is ready: its operands' and the latency of what makes it. A block's cycles are by how much the latest time grows
-in it; in a loop, in its later passes, so a sum that a loop hands on costs one addition a pass, and four sums beside each
-other no more. Values are followed through registers, the function's own memory and fragments of matrices; what memory
-brings is there at once, because waits for it are counted elsewhere (origins.py). What comes behind a branch waits for
-what decides it, but for a loop of one block, which nvcc unrolls.
+which it is ready: its operands' and the latency of what makes it. A block's cycles are by how much the latest time
+grows in it; in a loop, in its later passes, so a sum that a loop hands on costs one addition a pass, and four sums
+beside each other no more. Values are followed through registers, the function's own memory and fragments of matrices;
+what memory brings is there at once, because waits for it are counted elsewhere (origins.py). What comes behind a
+branch waits for what decides it, but for a loop of one block, which nvcc unrolls.
 """
 
 from __future__ import annotations
@@ -111,12 +111,18 @@ def of_blocks(
     give the kinds of instructions that one stands for."""
     blocks = [lines for lines in blocks if lines]
     starts = [lines[0][0] for lines in blocks]
-    alone = [start in following.get(start, ()) for start in starts]
-    code = [
-        [_prepared(name, operands, of_instruction, of_call, unrolled=by_itself) for _, name, operands in lines]
-        for lines, by_itself in zip(blocks, alone, strict=True)
-    ]
     position = {start: number for number, start in enumerate(starts)}
+    alone = [start in following.get(start, ()) for start in starts]
+    loops = [
+        any(position.get(to, len(blocks)) <= at for to in following.get(start, ())) for at, start in enumerate(starts)
+    ]
+    code = [
+        [
+            _prepared(name, operands, of_instruction, of_call, loops[at], unrolled=alone[at])
+            for _, name, operands in lines
+        ]
+        for at, lines in enumerate(blocks)
+    ]
     framed = any(name.startswith("mov") and to == "%rsp,%rbp" for lines in blocks for _, name, to in lines)
     # Loops are stretches of that order: from where a jump goes back to until where it comes from.
     ends: dict[int, int] = {}
@@ -124,6 +130,11 @@ def of_blocks(
         for to in following.get(start, ()):
             if to in position and position[to] <= position[start]:
                 ends[position[to]] = max(ends.get(position[to], 0), position[start])
+    # What points where is known at a loop's start from the way there.
+    state, known = _State(framed=framed), []
+    for each, by_itself in zip(code, alone, strict=True):
+        known.append(dict(state.address))
+        _follow(each, state, unrolled=by_itself)
     found: dict[int, float] = {}
     whole = (0, len(blocks) - 1)
     # The innermost loop of a block is the shortest.
@@ -132,6 +143,7 @@ def of_blocks(
             continue
         of_loop = (first, last) != whole
         state = _State(framed=framed)
+        state.address = dict(known[first])
         grown = [0.0] * (last - first + 1)
         passes = _PASSES if of_loop else 1
         for number in range(passes):
@@ -148,13 +160,15 @@ def of_blocks(
 
 @dataclass(frozen=True)
 class _Instruction:
-    """One of the host's. `latency` is that of what it stands for on a GPU; `called` is None but for calls."""
+    """One of the host's. `latency` is that of what it stands for on a GPU; `called` is None but for calls. What goes on
+    behind a branch forward is predicated on a GPU, so it waits for the predicate alone."""
 
     name: str
     text: str
     operands: Sequence[str]
     latency: float
     called: str | None = None
+    back: bool = False  # a jump to a loop's start
 
 
 def _prepared(
@@ -162,6 +176,7 @@ def _prepared(
     operands: str,
     of_instruction: Callable[[str, str], Mapping[str, float]],
     of_call: Callable[[str], Mapping[str, float]],
+    loops: bool,
     *,
     unrolled: bool,
 ) -> _Instruction:
@@ -174,7 +189,7 @@ def _prepared(
     if unrolled and "counting" in kinds:
         latency /= _UNROLLED
     words = [each.strip() for each in _OPERAND.findall(operands)]
-    return _Instruction(name, operands, words, latency, called)
+    return _Instruction(name, operands, words, latency, called, loops)
 
 
 def _follow(code: Sequence[_Instruction], state: _State, *, unrolled: bool) -> None:
@@ -184,7 +199,7 @@ def _follow(code: Sequence[_Instruction], state: _State, *, unrolled: bool) -> N
             _call(each.called, each.latency, state)
         elif name[0] == "j":
             if not name.startswith("jmp") and not unrolled:
-                state.begin = max(state.begin, state.flags + _BRANCH)
+                state.begin = max(state.begin, state.flags + (_BRANCH if each.back else 0.0))
         elif name.startswith("push"):
             state.pushed += 8
             came = state.place(each.text)
@@ -225,8 +240,10 @@ def _product(called: str, latency: float, state: _State) -> None:
     """Of fragments, d = a x b + c in this order, or of registers, which it is given by their addresses."""
     given = [state.address.get(name) for name in _ARGUMENTS]
     if "wmma" in called:
-        d, *factors = (f"fragment {place}" for place in given[:4])
-        state.put(d, max(state.get(name) for name in factors) + latency)
+        d, *factors = given[:4]
+        if d is not None:
+            time = max(state.get(f"fragment {place}") for place in factors)
+            state.put(f"fragment {d}", time + latency)
         return
     given += [state.address.get(f"stack {8 * k - state.pushed}") for k in range(min(_POINTERS, state.pushed // 8))]
     places = [place for place in given if place is not None]
