@@ -22,7 +22,7 @@ from cudamaster.devices.kernel_names import plain_name
 from cudamaster.modelling.constants import Constants
 from cudamaster.modelling.counts import Launch, Spread
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.memory import L2, L1s, Moved, moved
+from cudamaster.modelling.memory import L2, SECTOR_BYTES, L1s, Moved, moved
 from cudamaster.profiling import launches
 from cudamaster.profiling.launches import Occupancy
 
@@ -124,7 +124,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     cycles = {
         **_units(launch, gpu, constants, shape),
         Part.L1: _l1(launch, constants) * shape.busiest,
-        Part.ATOMICS: _atomics(launch, gpu),
+        Part.ATOMICS: _atomics(launch, gpu, constants),
         Part.STARTS: constants.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
     }
@@ -135,7 +135,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     return LaunchTime(
         kernel=launch.kernel,
         count=launch.count,
-        device_us=head + _joined(tuple(parts.values()), constants.overlap),
+        device_us=head + _overlapped(parts, constants.overlap),
         # What fills the GPU is latency, too.
         parts_us={**parts, Part.LATENCY: parts[Part.LATENCY] + head},
         occupancy=shape.occupancy,
@@ -289,25 +289,40 @@ def sectors_of_atomics(launch: Launch) -> float:
     return sum(each.atomic_sectors + each.bulk_reduced_sectors for each in launch.traffic)
 
 
-def _atomics(launch: Launch, gpu: Gpu) -> float:
-    figures = gpu.figures
-    hottest = launch.contention.hottest / max(1.0, launch.contention.same_address)
-    return max(sectors_of_atomics(launch) / figures.atomic_sectors_per_clock, hottest / figures.same_address_per_clock)
+def _atomics(launch: Launch, gpu: Gpu, constants: Constants) -> float:
+    """Cycles of L2: operations on one line wait for each other, and lanes of a warp at one address count each."""
+    figures, same = gpu.figures, max(1.0, launch.contention.same_address)
+    cycles = 0.0
+    for each in launch.traffic:
+        if operations := each.atomic_sectors * same + each.bulk_reduced_sectors:
+            touched = max((found.written for found in each.footprints), default=0.0)
+            lines = max(1.0, touched * SECTOR_BYTES / _LINE_BYTES)
+            cycles += operations * (1 / figures.atomic_sectors_per_clock + constants.atomic_line_cycles / lines)
+    return max(cycles, launch.contention.hottest / figures.same_address_per_clock)
 
 
 def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
     """Cycles until the first blocks have something to work on."""
     waits = launch.cold_waits_of_warp.largest > 0
-    cycles = constants.block_cycles + (_cold_latency(gpu, bytes_moved) if waits else 0.0)
+    cycles = constants.block_cycles + (_cold_latency(launch, gpu, bytes_moved) if waits else 0.0)
     # Blocks that are to be there together start when there is room for all of them.
     cycles += constants.cooperative_cycles if launch.cooperative else 0.0
     return cycles + (constants.cluster_cycles if math.prod(launch.cluster) > 1 else 0.0)
 
 
-def _cold_latency(gpu: Gpu, bytes_moved: Moved) -> float:
-    """Of a load that L1 does not have: L2's, or DRAM's in the share of what L2 does not have."""
+def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
+    """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2."""
     near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
-    return near + bytes_moved.missed_share * (far - near)
+    lines = max(1.0, _lines_of_wait(launch, bytes_moved))
+    return far - (1 - bytes_moved.missed_share) ** lines * (far - near)
+
+
+def _lines_of_wait(launch: Launch, bytes_moved: Moved) -> float:
+    """Lines that a warp waits for together, where L1 has not got them."""
+    sectors = sum(each.load_sectors + each.store_sectors + each.atomic_sectors for each in launch.traffic)
+    lines = sum(each.lines for each in launch.traffic)
+    waits = launch.cold_waits_of_warp.mean * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
+    return bytes_moved.missed_sectors * lines / (sectors * waits) if sectors * waits > 0 else 1.0
 
 
 def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved) -> float:
@@ -319,7 +334,7 @@ def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, byte
     longest = _way(launch, gpu, constants, shape, bytes_moved, largest=True)
     first = constants.block_cycles
     if launch.cold_waits_of_warp.largest > 0:
-        first += _cold_latency(gpu, bytes_moved)
+        first += _cold_latency(launch, gpu, bytes_moved)
     return max(0.0, (shape.rounds - 1) * mean + max(mean, longest) - first)
 
 
@@ -344,7 +359,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     return (
         constants.block_cycles
         + issuing / warps * longer
-        + cold * _cold_latency(gpu, bytes_moved)
+        + cold * _cold_latency(launch, gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
         + barriers * (constants.grid_barrier_cycles if launch.cooperative else constants.barrier_cycles)
@@ -375,6 +390,12 @@ def _spins(launch: Launch) -> bool:
 
 def _ratio(of: Spread) -> float:
     return max(1.0, of.largest / of.mean) if of.mean > 0 else 1.0
+
+
+def _overlapped(parts: Mapping[Part, float], power: float) -> float:
+    """What parts take side by side: nobody waits for atomics, which L2 does while all else goes on."""
+    others = tuple(us for part, us in parts.items() if part is not Part.ATOMICS)
+    return max(_joined(others, power), parts[Part.ATOMICS])
 
 
 def _joined(parts: tuple[float, ...], power: float) -> float:
