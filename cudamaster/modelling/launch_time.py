@@ -27,6 +27,7 @@ from cudamaster.profiling import launches
 from cudamaster.profiling.launches import Occupancy
 
 WARP = 32
+_LINE_BYTES = 128
 # What a kernel is taken to use where no compiler for the GPU has said it.
 _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
@@ -120,7 +121,9 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
         Part.STARTS: constants.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
     }
-    parts = {part: gpu.microseconds(each) for part, each in cycles.items()} | _levels(bytes_moved, gpu, constants)
+    parts = {part: gpu.microseconds(each) for part, each in cycles.items()} | _levels(
+        launch, bytes_moved, gpu, constants
+    )
     head = gpu.microseconds(filling)
     return LaunchTime(
         kernel=launch.kernel,
@@ -250,17 +253,24 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
 
 def _l1(launch: Launch, constants: Constants) -> float:
     """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
-    lines = sum(each.lines for each in launch.traffic)
+    lines = sum(each.lines for each in launch.traffic) + _spilled_bytes(launch) / _LINE_BYTES
     wavefronts = sum(each.wavefronts for each in launch.traffic)
     of_global = max(constants.line_cycles * lines, constants.wavefront_cycles * wavefronts)
     return launch.instructions.shuffle + of_global + launch.shared.wavefronts
 
 
-def _levels(bytes_moved: Moved, gpu: Gpu, constants: Constants) -> dict[Part, float]:
-    """Microseconds that L2 and DRAM take."""
+def _spilled_bytes(launch: Launch) -> float:
+    """What threads store for want of registers and load again, each instruction once."""
+    of_thread = launch.spill_store_bytes + launch.spill_load_bytes
+    return of_thread * math.prod(launch.grid) * math.prod(launch.block)
+
+
+def _levels(launch: Launch, bytes_moved: Moved, gpu: Gpu, constants: Constants) -> dict[Part, float]:
+    """Microseconds that L2 and DRAM take. What threads spill goes through L2, as no L1 keeps that of all of them."""
     figures = gpu.figures
     pieces = max(0.0, bytes_moved.l2_written - bytes_moved.written_once)
     through = bytes_moved.l2_read + bytes_moved.l2_written + (constants.piece_sectors - 1) * pieces
+    through += _spilled_bytes(launch)
     dram = bytes_moved.dram_read / figures.read_bytes_per_s + bytes_moved.dram_written / figures.write_bytes_per_s
     if bytes_moved.dram_read > 0 and bytes_moved.dram_written > 0:
         dram = max(dram, (bytes_moved.dram_read + bytes_moved.dram_written) / figures.copy_bytes_per_s)
@@ -311,7 +321,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
     # A warp that spins waits for another one, whose way is counted.
     largest = largest and not _spins(launch)
-    longer = _ratio(launch.instructions_of_warp) if largest else 1.0
+    longer, waits, cold = _done(launch, largest=largest)
     mix = launch.instructions
     multiply_adds = mix.fma + mix.fp32
     others = _instructions(launch, constants) - multiply_adds - mix.matrix
@@ -321,15 +331,8 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + mix.matrix * constants.matrix_cycles
     )
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
-    barriers, waits, cold, fences, slept_ns = (
-        of.largest if largest else of.mean
-        for of in (
-            launch.barriers,
-            launch.waits_of_warp,
-            launch.cold_waits_of_warp,
-            launch.cluster_fences,
-            launch.slept_ns_of_warp,
-        )
+    barriers, fences, slept_ns = (
+        of.largest if largest else of.mean for of in (launch.barriers, launch.cluster_fences, launch.slept_ns_of_warp)
     )
     return (
         constants.block_cycles
@@ -341,6 +344,20 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + fences * constants.fence_cycles
         + slept_ns * figures.clock_mhz / 1000
     )
+
+
+def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:
+    """Instructions as multiples of a mean warp's, waits, and those of them that L1 does not end: of the mean block or the
+    longest. At each barrier the block's warps wait for the one that had most to do since the last."""
+    way, of_warp = launch.way_of_block, launch.instructions_of_warp
+    if way is None or _spins(launch):
+        longer = _ratio(of_warp) if largest else 1.0
+        waits, cold = launch.waits_of_warp, launch.cold_waits_of_warp
+    else:
+        instructions = way.instructions.largest if largest else way.instructions.mean
+        longer = instructions / of_warp.mean if of_warp.mean > 0 else 1.0
+        waits, cold = way.waits, way.cold_waits
+    return (longer, waits.largest, cold.largest) if largest else (longer, waits.mean, cold.mean)
 
 
 def _spins(launch: Launch) -> bool:

@@ -277,13 +277,14 @@ def _code_of(worker: Path) -> Code:
     kept = worker.with_name("code.json")
     if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
         blocks, order, *others = json.loads(kept.read_text(encoding="utf-8"))
-        of_places, origins, functions = (
+        of_places, origins, functions, chains = (
             {int(place): found for place, found in each.items()} for each in (blocks, *others)
         )
-        return Code(of_places, order, origins, functions)
+        return Code(of_places, order, origins, functions, chains)
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    making.write_text(json.dumps([code.blocks, code.order, code.origins, code.functions]), encoding="utf-8")
+    kinds = (code.blocks, code.order, code.origins, code.functions, code.chains)
+    making.write_text(json.dumps(kinds), encoding="utf-8")
     making.replace(kept)
     return code
 
@@ -370,6 +371,7 @@ def _launch(line: _Launch, code: Code, usage: Sequence[Usage], wanted: Gpu) -> L
         spill_load_bytes=(found and found.spill_load_bytes) or 0,
         cooperative=line.cooperative,
         traced_blocks=line.traced,
+        chained_cycles=scale * sum(code.chains.get(place, 0.0) * by_warps for place, by_warps, _ in line.executed),
         instructions=Instructions(**kinds, active_share=min(lanes / (32 * warps), 1.0) if warps else 1.0),
         traffic=tuple(_traffic(traffic, scale, line, wanted) for traffic in line.traffic),
         shared=Shared(

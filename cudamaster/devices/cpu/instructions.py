@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import flow, origins
+from cudamaster.devices.cpu import chains, flow, origins
 
 _FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
@@ -134,13 +134,15 @@ _JUMP = re.compile(r"^j(?!mp)[a-z]+$")
 class Code:
     """A traced executable: instructions of each basic block by the return address of its call-out, and the places
     behind calls in an order in which threads of a warp meet again. `origins` of a place behind a load's call-out are
-    those of the loads that its address is made from (origins.py), `functions` symbols by where they begin. Addresses
-    count from where the program lies."""
+    those of the loads that its address is made from (origins.py), `functions` symbols by where they begin, and `chains`
+    of a basic block the cycles of instructions that wait for each other (chains.py). Addresses count from where the
+    program lies."""
 
     blocks: Mapping[int, Mapping[str, float]]
     order: Sequence[int]
     origins: Mapping[int, Sequence[int]] = field(default_factory=dict)
     functions: Mapping[int, str] = field(default_factory=dict)
+    chains: Mapping[int, float] = field(default_factory=dict)
 
 
 def code_of(executable: Path) -> Code:
@@ -166,6 +168,7 @@ def code_in(listing: str) -> Code:
     found: dict[int, Counter[str]] = {}
     order: list[int] = []
     came_from: dict[int, Sequence[int]] = {}
+    chained: dict[int, float] = {}
     for lines in _functions(listing):
         stretches = list(_stretches(lines))
         last: int | None = None  # the call-out before, in the order of addresses
@@ -179,9 +182,16 @@ def code_in(listing: str) -> Code:
         in_order = flow.in_order(places, following)
         order += [place for start in in_order for place in places[start]]
         of_start = {stretch.start: stretch.lines for stretch in stretches}
-        came_from.update(origins.of_loads([of_start[start] for start in in_order], following, _passes_on))
+        blocks = [of_start[start] for start in in_order]
+        came_from.update(origins.of_loads(blocks, following, _passes_on))
+        cycles = chains.of_blocks(blocks, following, _of_instruction, _of_call)
+        last = None
+        for stretch in stretches:
+            last = stretch.callout or last
+            if last is not None and (more := cycles.get(stretch.start, 0.0)):
+                chained[last] = chained.get(last, 0.0) + more
     functions = {int(head[1], 16): head[2] for line in listing.splitlines() if (head := _FUNCTION.match(line))}
-    return Code({place: _fused(block) for place, block in found.items()}, order, came_from, functions)
+    return Code({place: _fused(block) for place, block in found.items()}, order, came_from, functions, chained)
 
 
 def _passes_on(target: str) -> bool:
