@@ -59,8 +59,6 @@ class Constants(_Strict):
     piece_sectors: Annotated[float, Field(ge=1)] = 1.0
     # What an arrival or a wait at an mbarrier with the scope of the cluster holds a warp up: a fence of all memory.
     fence_cycles: Annotated[float, Field(ge=0)] = 0.0
-    # Cycles of L2 that operations on one line wait for each other.
-    atomic_line_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Instructions of a function that is a subroutine on a GPU too.
     slow_instructions: _Positive
     # The exponent of the mean that joins the parts: 1 adds them up, infinity takes the largest.

@@ -28,6 +28,8 @@ from cudamaster.profiling.launches import Occupancy
 
 WARP = 32
 _LINE_BYTES = 128
+# Of many lines some share a slice of L2: additions to 1 to 4096 lines on an H200.
+_MOST_CROWDED = 2.5
 # What a kernel is taken to use where no compiler for the GPU has said it.
 _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
@@ -124,7 +126,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     cycles = {
         **_units(launch, gpu, constants, shape),
         Part.L1: _l1(launch, constants) * shape.busiest,
-        Part.ATOMICS: _atomics(launch, gpu, constants),
+        Part.ATOMICS: _atomics(launch, gpu),
         Part.STARTS: constants.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
     }
@@ -224,10 +226,13 @@ def _beside(launch: Launch, constants: Constants) -> float:
     return constants.instructions_beside * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
 
 
+def _global_requests(launch: Launch) -> float:
+    return sum(each.load_requests + each.store_requests + each.atomic_requests for each in launch.traffic)
+
+
 def _memory_instructions(launch: Launch) -> float:
     shared = launch.shared
-    of_global = sum(each.load_requests + each.store_requests + each.atomic_requests for each in launch.traffic)
-    return of_global + shared.load_requests + shared.store_requests + shared.atomic_requests
+    return _global_requests(launch) + shared.load_requests + shared.store_requests + shared.atomic_requests
 
 
 def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dict[Part, float]:
@@ -262,7 +267,9 @@ def _l1(launch: Launch, constants: Constants) -> float:
     """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
     lines = sum(each.lines for each in launch.traffic) + _spilled_bytes(launch) / _LINE_BYTES
     wavefronts = sum(each.wavefronts for each in launch.traffic)
-    of_global = max(constants.line_cycles * lines, constants.wavefront_cycles * wavefronts)
+    # A request of neighbours that begins amid a line costs no more for it.
+    others = max(0.0, lines - _global_requests(launch))
+    of_global = max(constants.line_cycles * others, constants.wavefront_cycles * wavefronts)
     return launch.instructions.shuffle + of_global + launch.shared.wavefronts
 
 
@@ -289,16 +296,17 @@ def sectors_of_atomics(launch: Launch) -> float:
     return sum(each.atomic_sectors + each.bulk_reduced_sectors for each in launch.traffic)
 
 
-def _atomics(launch: Launch, gpu: Gpu, constants: Constants) -> float:
+def _atomics(launch: Launch, gpu: Gpu) -> float:
     """Cycles of L2: operations on one line wait for each other, and lanes of a warp at one address count each."""
     figures, same = gpu.figures, max(1.0, launch.contention.same_address)
-    cycles = 0.0
+    cycles, of_one = 0.0, 1 / figures.same_address_per_clock
     for each in launch.traffic:
         if operations := each.atomic_sectors * same + each.bulk_reduced_sectors:
             touched = max((found.written for found in each.footprints), default=0.0)
             lines = max(1.0, touched * SECTOR_BYTES / _LINE_BYTES)
-            cycles += operations * (1 / figures.atomic_sectors_per_clock + constants.atomic_line_cycles / lines)
-    return max(cycles, launch.contention.hottest / figures.same_address_per_clock)
+            crowded = min(_MOST_CROWDED, max(1.0, (lines / WARP) ** 0.4))
+            cycles += operations * (1 / figures.atomic_sectors_per_clock + of_one * crowded / lines)
+    return max(cycles, launch.contention.hottest * of_one)
 
 
 def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
