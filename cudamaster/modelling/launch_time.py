@@ -54,6 +54,9 @@ class Part(StrEnum):
     LATENCY = "latency"
 
 
+_QUEUES = (Part.STARTS, Part.ATOMICS)
+
+
 @dataclass(frozen=True)
 class LaunchTime:
     """One launch: its time on the device, and what each part would take were the others free, in microseconds.
@@ -401,9 +404,10 @@ def _ratio(of: Spread) -> float:
 
 
 def _overlapped(parts: Mapping[Part, float], power: float) -> float:
-    """What parts take side by side: nobody waits for atomics, which L2 does while all else goes on."""
-    others = tuple(us for part, us in parts.items() if part is not Part.ATOMICS)
-    return max(_joined(others, power), parts[Part.ATOMICS])
+    """What parts take side by side. Starts of blocks and atomics are queues in front of the others and behind them: while
+    one of these is long, nobody waits for anything else."""
+    others = tuple(us for part, us in parts.items() if part not in _QUEUES)
+    return max(_joined(others, power), *(parts[part] for part in _QUEUES))
 
 
 def _joined(parts: tuple[float, ...], power: float) -> float:
