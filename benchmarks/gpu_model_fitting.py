@@ -24,9 +24,6 @@ from cudamaster.modelling.model import modelled, refused, works
 # Least and most of each constant, and of those figures of the GPU that nobody publishes.
 OF_MODEL: Mapping[str, tuple[float, float]] = {
     "cycles_per_instruction": (0.5, 8.0),
-    "cycles_per_multiply_add": (0.5, 8.0),
-    "matrix_cycles": (10.0, 150.0),
-    "barrier_cycles": (10.0, 150.0),
     "grid_barrier_cycles": (20.0, 3000.0),
     "block_cycles": (100.0, 1500.0),
     "cooperative_cycles": (100.0, 8000.0),
@@ -51,10 +48,10 @@ UNITS: Mapping[str, str] = {
     "instruction_scale": "instructions for one",
     "instructions_beside": "instructions of a warp",
     "cycles_per_instruction": "cycles of an SM",
-    "cycles_per_multiply_add": "cycles of an SM",
-    "matrix_cycles": "cycles of an SM",
+    "chain_power": "exponent",
     "loads_in_flight": "loads",
     "barrier_cycles": "cycles of an SM",
+    "barrier_warp_cycles": "cycles of an SM for a warp",
     "grid_barrier_cycles": "cycles of an SM",
     "block_cycles": "cycles of an SM",
     "cooperative_cycles": "cycles of an SM",
@@ -71,6 +68,9 @@ SOURCES: Mapping[str, str] = {
     "instruction_scale": "smsp__inst_executed of 99 kernels on an H200, 1.2 to 2.4",
     "instructions_beside": "the same, 10 to 14",
     "loads_in_flight": "assumed, 1 to 8",
+    "chain_power": "assumed, 1 to infinity",
+    "barrier_cycles": "measured on an H200, blocks of 1 to 32 warps",
+    "barrier_warp_cycles": "the same",
     "slow_instructions": "assumed, 10 to 100",
 }
 # Beyond this factor, an error counts no more: one kernel that the model does not understand must not spoil the others.

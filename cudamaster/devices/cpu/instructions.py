@@ -270,7 +270,9 @@ def _functions(listing: str) -> Iterator[_Lines]:
                 yield lines
             lines, observed = [], False
         elif parts := _LINE.match(line):
-            lines.append((int(parts[1], 16), parts[2], parts[3]))
+            # objdump says behind an address relative to the program counter where that is.
+            operands = parts[3] if parts[2].startswith("call") else parts[3].partition(" #")[0].rstrip()
+            lines.append((int(parts[1], 16), parts[2], operands))
             observed = observed or _BLOCK in parts[3]
     if observed:
         yield lines
