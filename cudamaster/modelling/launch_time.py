@@ -123,7 +123,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     filling = _filling(launch, gpu, constants, bytes_moved)
     cycles = {
         **_units(launch, gpu, constants, shape),
-        Part.L1: _l1(launch, constants) * shape.busiest,
+        Part.L1: _l1(launch, gpu, constants) * shape.busiest,
         Part.ATOMICS: _atomics(launch, gpu, constants),
         Part.STARTS: constants.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
@@ -258,12 +258,13 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
     }
 
 
-def _l1(launch: Launch, constants: Constants) -> float:
+def _l1(launch: Launch, gpu: Gpu, constants: Constants) -> float:
     """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
     lines = sum(each.lines for each in launch.traffic) + _spilled_bytes(launch) / _LINE_BYTES
     wavefronts = sum(each.wavefronts for each in launch.traffic)
     of_global = max(constants.line_cycles * lines, constants.wavefront_cycles * wavefronts)
-    return launch.instructions.shuffle + of_global + launch.shared.wavefronts
+    shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
+    return shuffles + of_global + launch.shared.wavefronts
 
 
 def _spilled_bytes(launch: Launch) -> float:
