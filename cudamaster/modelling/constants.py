@@ -29,9 +29,10 @@ class _Strict(BaseModel):
 class Constants(_Strict):
     """What the model multiplies counts by; cycles are those of an SM."""
 
-    # Instructions of the GPU for one of integers or control that the host's build executes; nvcc needs two for an
-    # address, say. Arithmetic and requests to memory are counted rightly.
+    # Instructions of the GPU for one of integers that the host's build executes, and for a request to global memory with
+    # its address. Arithmetic, branches and requests to shared memory are counted rightly.
     instruction_scale: _Positive
+    instructions_of_request: _Positive = 1.0
     # What a warp executes beside that: parameters, its index, addresses, its end. Nsight Compute counts so many more
     # of simple kernels than the host's code has.
     instructions_beside: Annotated[float, Field(ge=0)]
@@ -60,6 +61,8 @@ class Constants(_Strict):
     piece_sectors: Annotated[float, Field(ge=1)] = 1.0
     # What an arrival or a wait at an mbarrier with the scope of the cluster holds a warp up: a fence of all memory.
     fence_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # Cycles of L2 that operations on one line wait for each other.
+    atomic_line_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Instructions of a function that is a subroutine on a GPU too.
     slow_instructions: _Positive
     # The exponent of the mean that joins the parts: 1 adds them up, infinity takes the largest.

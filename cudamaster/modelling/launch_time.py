@@ -22,7 +22,7 @@ from cudamaster.devices.kernel_names import plain_name
 from cudamaster.modelling.constants import Constants
 from cudamaster.modelling.counts import Launch, Spread
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.memory import L2, Moved, moved
+from cudamaster.modelling.memory import L2, SECTOR_BYTES, L1s, Moved, moved
 from cudamaster.profiling import launches
 from cudamaster.profiling.launches import Occupancy
 
@@ -104,7 +104,14 @@ class Work:
 def work(launch: Launch, gpu: Gpu, l2: L2) -> Work:
     """How a launch lies on the GPU, and what it moves; `l2` is left as it leaves it."""
     shape, assumed = _shape(launch, gpu)
-    return Work(shape, moved(launch.traffic, shape.blocks, shape.in_flight, l2), assumed)
+    return Work(shape, moved(launch.traffic, shape.blocks, shape.in_flight, l2, _l1s(launch, gpu, shape)), assumed)
+
+
+def _l1s(launch: Launch, gpu: Gpu, shape: _Shape) -> L1s:
+    figures = gpu.figures
+    of_block = launch.dynamic_shared_bytes + (launch.static_shared_bytes or 0) + figures.reserved_shared_bytes
+    resident = min(max(1, shape.occupancy.blocks), math.ceil(shape.blocks / figures.sms))
+    return L1s(int(figures.sms), max(0.0, figures.l1_bytes - min(resident * of_block, figures.shared_bytes_per_sm)))
 
 
 def launch_time(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> LaunchTime:
@@ -118,8 +125,8 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     filling = _filling(launch, gpu, constants, bytes_moved)
     cycles = {
         **_units(launch, gpu, constants, shape),
-        Part.L1: _l1(launch, constants) * shape.busiest,
-        Part.ATOMICS: _atomics(launch, gpu),
+        Part.L1: _l1(launch, gpu, constants) * shape.busiest,
+        Part.ATOMICS: _atomics(launch, gpu, constants),
         Part.STARTS: constants.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
     }
@@ -130,7 +137,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     return LaunchTime(
         kernel=launch.kernel,
         count=launch.count,
-        device_us=head + _joined(tuple(parts.values()), constants.overlap),
+        device_us=head + _overlapped(parts, constants.overlap),
         # What fills the GPU is latency, too.
         parts_us={**parts, Part.LATENCY: parts[Part.LATENCY] + head},
         occupancy=shape.occupancy,
@@ -208,10 +215,10 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
 def _instructions(launch: Launch, constants: Constants) -> float:
     """Warp instructions of the GPU in the launch: arithmetic and requests as counted, what leads to them scaled."""
     mix = launch.instructions
-    leading = constants.instruction_scale * (mix.integer + mix.control + mix.other)
+    leading = constants.instruction_scale * mix.integer + mix.control + mix.other
     arithmetic = mix.fma + mix.fp32 + mix.fp64 + mix.conversion
     kept = mix.special + mix.matrix + mix.shuffle + constants.slow_instructions * mix.slow
-    return leading + arithmetic + _memory_instructions(launch) + kept + _beside(launch, constants)
+    return leading + arithmetic + _memory_instructions(launch, constants) + kept + _beside(launch, constants)
 
 
 def _beside(launch: Launch, constants: Constants) -> float:
@@ -219,10 +226,12 @@ def _beside(launch: Launch, constants: Constants) -> float:
     return constants.instructions_beside * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
 
 
-def _memory_instructions(launch: Launch) -> float:
+def _memory_instructions(launch: Launch, constants: Constants) -> float:
+    """Requests to memory; those to global memory with what makes their addresses."""
     shared = launch.shared
     of_global = sum(each.load_requests + each.store_requests + each.atomic_requests for each in launch.traffic)
-    return of_global + shared.load_requests + shared.store_requests + shared.atomic_requests
+    of_shared = shared.load_requests + shared.store_requests + shared.atomic_requests
+    return constants.instructions_of_request * of_global + of_shared
 
 
 def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dict[Part, float]:
@@ -253,12 +262,13 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
     }
 
 
-def _l1(launch: Launch, constants: Constants) -> float:
+def _l1(launch: Launch, gpu: Gpu, constants: Constants) -> float:
     """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
     lines = sum(each.lines for each in launch.traffic) + _spilled_bytes(launch) / _LINE_BYTES
     wavefronts = sum(each.wavefronts for each in launch.traffic)
     of_global = max(constants.line_cycles * lines, constants.wavefront_cycles * wavefronts)
-    return launch.instructions.shuffle + of_global + launch.shared.wavefronts
+    shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
+    return shuffles + of_global + launch.shared.wavefronts
 
 
 def _spilled_bytes(launch: Launch) -> float:
@@ -284,25 +294,40 @@ def sectors_of_atomics(launch: Launch) -> float:
     return sum(each.atomic_sectors + each.bulk_reduced_sectors for each in launch.traffic)
 
 
-def _atomics(launch: Launch, gpu: Gpu) -> float:
-    figures = gpu.figures
-    hottest = launch.contention.hottest / max(1.0, launch.contention.same_address)
-    return max(sectors_of_atomics(launch) / figures.atomic_sectors_per_clock, hottest / figures.same_address_per_clock)
+def _atomics(launch: Launch, gpu: Gpu, constants: Constants) -> float:
+    """Cycles of L2: operations on one line wait for each other, and lanes of a warp at one address count each."""
+    figures, same = gpu.figures, max(1.0, launch.contention.same_address)
+    cycles = 0.0
+    for each in launch.traffic:
+        if operations := each.atomic_sectors * same + each.bulk_reduced_sectors:
+            touched = max((found.written for found in each.footprints), default=0.0)
+            lines = max(1.0, touched * SECTOR_BYTES / _LINE_BYTES)
+            cycles += operations * (1 / figures.atomic_sectors_per_clock + constants.atomic_line_cycles / lines)
+    return max(cycles, launch.contention.hottest / figures.same_address_per_clock)
 
 
 def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
     """Cycles until the first blocks have something to work on."""
     waits = launch.cold_waits_of_warp.largest > 0
-    cycles = constants.block_cycles + (_cold_latency(gpu, bytes_moved) if waits else 0.0)
+    cycles = constants.block_cycles + (_cold_latency(launch, gpu, bytes_moved) if waits else 0.0)
     # Blocks that are to be there together start when there is room for all of them.
     cycles += constants.cooperative_cycles if launch.cooperative else 0.0
     return cycles + (constants.cluster_cycles if math.prod(launch.cluster) > 1 else 0.0)
 
 
-def _cold_latency(gpu: Gpu, bytes_moved: Moved) -> float:
-    """Of a load that L1 does not have: L2's, or DRAM's in the share of what L2 does not have."""
+def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
+    """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2."""
     near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
-    return near + bytes_moved.missed_share * (far - near)
+    lines = max(1.0, _lines_of_wait(launch, bytes_moved))
+    return far - (1 - bytes_moved.missed_share) ** lines * (far - near)
+
+
+def _lines_of_wait(launch: Launch, bytes_moved: Moved) -> float:
+    """Lines that a warp waits for together, where L1 has not got them."""
+    sectors = sum(each.load_sectors + each.store_sectors + each.atomic_sectors for each in launch.traffic)
+    lines = sum(each.lines for each in launch.traffic)
+    waits = launch.cold_waits_of_warp.mean * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
+    return bytes_moved.missed_sectors * lines / (sectors * waits) if sectors * waits > 0 else 1.0
 
 
 def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved) -> float:
@@ -314,7 +339,7 @@ def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, byte
     longest = _way(launch, gpu, constants, shape, bytes_moved, largest=True)
     first = constants.block_cycles
     if launch.cold_waits_of_warp.largest > 0:
-        first += _cold_latency(gpu, bytes_moved)
+        first += _cold_latency(launch, gpu, bytes_moved)
     return max(0.0, (shape.rounds - 1) * mean + max(mean, longest) - first)
 
 
@@ -331,7 +356,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     return (
         constants.block_cycles
         + (_issuing(launch, gpu, constants) + _served(launch, gpu, shape)) / warps * longer
-        + cold * _cold_latency(gpu, bytes_moved)
+        + cold * _cold_latency(launch, gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
         + barriers * _barrier(launch, constants, shape)
@@ -368,8 +393,8 @@ def _served(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
 
 
 def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:
-    """Instructions as multiples of a mean warp's, waits, and those of them that L1 does not end: of the mean block or the
-    longest. At each barrier the block's warps wait for the one that had most to do since the last."""
+    """Instructions as multiples of a mean warp's, waits, and those of them that L1 does not end: of the mean block or
+    the longest. At each barrier the block's warps wait for the one that had most to do since the last."""
     way, of_warp = launch.way_of_block, launch.instructions_of_warp
     if way is None or _spins(launch):
         longer = _ratio(of_warp) if largest else 1.0
@@ -389,6 +414,12 @@ def _spins(launch: Launch) -> bool:
 
 def _ratio(of: Spread) -> float:
     return max(1.0, of.largest / of.mean) if of.mean > 0 else 1.0
+
+
+def _overlapped(parts: Mapping[Part, float], power: float) -> float:
+    """What parts take side by side: nobody waits for atomics, which L2 does while all else goes on."""
+    others = tuple(us for part, us in parts.items() if part is not Part.ATOMICS)
+    return max(_joined(others, power), parts[Part.ATOMICS])
 
 
 def _joined(parts: tuple[float, ...], power: float) -> float:

@@ -5,7 +5,8 @@ Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared
 `__shared__`. Empty loops, which wait for another thread's store, are made to let other threads run. Kernels handed to
 cudaLaunchKernel as `(void*)kernel` lose the cast. The debug build also turns each `__shared__` variable into an
 exactly sized allocation, because AddressSanitizer does not look at thread-local ones.
-The attribute `noinline` is dropped. `__grid_constant__` parameters beside tensor maps become references to the one argument of the launch.
+The attribute `noinline` is dropped. `__grid_constant__` parameters beside tensor maps become references to the one
+argument of the launch.
 Inline PTX becomes C++ first (ptx/), and `__cluster_dims__` a statement.
 The number of lines stays as it is, so that a compiler error names the line of the source that was given.
 

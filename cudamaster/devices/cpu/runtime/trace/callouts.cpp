@@ -12,6 +12,7 @@ namespace trace {
 
 __thread Tracer* recorder;
 __thread Count accesses;
+__thread Count multiplications;
 __thread Count steps_left;
 const char* program_base;
 const unsigned* place_orders;

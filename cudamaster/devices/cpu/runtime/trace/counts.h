@@ -206,8 +206,11 @@ struct Launch {
     // Plain accesses of blocks that are recorded and of those that are run beside them.
     std::atomic<Count> own_accesses{0}, other_accesses{0}, other_blocks{0};
 
-    void note(Count accesses, bool recorded) {
+    std::atomic<Count> multiplications{0}; // of blocks that are recorded
+
+    void note(Count accesses, Count multiplied, bool recorded) {
         (recorded ? own_accesses : other_accesses) += accesses;
+        multiplications += recorded ? multiplied : 0;
         other_blocks += !recorded;
     }
     void add(unsigned long long block, const BlockCounts& counts, const LineSet& lines);

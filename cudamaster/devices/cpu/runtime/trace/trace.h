@@ -172,6 +172,8 @@ extern __thread Tracer* recorder;
 // Plain accesses of the block, recorded or not. Volatile ones and atomics are not among them: who waits makes as many
 // of those as he has time for.
 extern __thread Count accesses;
+// Multiplications of factors that the block had made, whose time here is long.
+extern __thread Count multiplications;
 // Basic blocks that the block may yet execute before it is left out; 0 at its start is no limit.
 extern __thread Count steps_left;
 // Ends the block, which has come to its limit: others stand for it (hooks.cpp).
