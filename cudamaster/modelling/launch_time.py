@@ -36,6 +36,8 @@ _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
 # So many times as many waits as the mean has a warp that spins.
 _SPINNING = 20
+# Barriers of a warp from which on its block goes through its work in phases.
+_PHASES = 2
 
 
 class Part(StrEnum):
@@ -128,7 +130,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     filling = _filling(launch, gpu, constants, bytes_moved)
     cycles = {
         **_units(launch, gpu, constants, shape),
-        Part.L1: _l1(launch, constants) * shape.busiest,
+        Part.L1: _l1(launch, gpu, constants) * shape.busiest,
         Part.ATOMICS: _atomics(launch, gpu),
         Part.STARTS: constants.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
@@ -218,10 +220,10 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
 def _instructions(launch: Launch, constants: Constants) -> float:
     """Warp instructions of the GPU in the launch: arithmetic and requests as counted, what leads to them scaled."""
     mix = launch.instructions
-    leading = constants.instruction_scale * (mix.integer + mix.control + mix.other)
+    leading = constants.instruction_scale * mix.integer + mix.control + mix.other
     arithmetic = mix.fma + mix.fp32 + mix.fp64 + mix.conversion
     kept = mix.special + mix.matrix + mix.shuffle + constants.slow_instructions * mix.slow
-    return leading + arithmetic + _memory_instructions(launch) + kept + _beside(launch, constants)
+    return leading + arithmetic + _memory_instructions(launch, constants) + kept + _beside(launch, constants)
 
 
 def _beside(launch: Launch, constants: Constants) -> float:
@@ -233,9 +235,11 @@ def _global_requests(launch: Launch) -> float:
     return sum(each.load_requests + each.store_requests + each.atomic_requests for each in launch.traffic)
 
 
-def _memory_instructions(launch: Launch) -> float:
+def _memory_instructions(launch: Launch, constants: Constants) -> float:
+    """Requests to memory; those to global memory with what makes their addresses."""
     shared = launch.shared
-    return _global_requests(launch) + shared.load_requests + shared.store_requests + shared.atomic_requests
+    of_shared = shared.load_requests + shared.store_requests + shared.atomic_requests
+    return constants.instructions_of_request * _global_requests(launch) + of_shared
 
 
 def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dict[Part, float]:
@@ -266,14 +270,15 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
     }
 
 
-def _l1(launch: Launch, constants: Constants) -> float:
+def _l1(launch: Launch, gpu: Gpu, constants: Constants) -> float:
     """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
     lines = sum(each.lines for each in launch.traffic) + _spilled_bytes(launch) / _LINE_BYTES
     wavefronts = sum(each.wavefronts for each in launch.traffic)
     # A request of neighbours that begins amid a line costs no more for it.
     others = max(0.0, lines - _global_requests(launch))
     of_global = max(constants.line_cycles * others, constants.wavefront_cycles * wavefronts)
-    return launch.instructions.shuffle + of_global + launch.shared.wavefronts
+    shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
+    return shuffles + of_global + launch.shared.wavefronts
 
 
 def _spilled_bytes(launch: Launch) -> float:
@@ -287,7 +292,7 @@ def _levels(launch: Launch, bytes_moved: Moved, gpu: Gpu, constants: Constants) 
     figures = gpu.figures
     pieces = max(0.0, bytes_moved.l2_written - bytes_moved.written_once)
     through = bytes_moved.l2_read + bytes_moved.l2_written + (constants.piece_sectors - 1) * pieces
-    through += _spilled_bytes(launch)
+    through += _spilled_bytes(launch) - (1 - constants.bulk_share) * bytes_moved.bulk_read
     dram = bytes_moved.dram_read / figures.read_bytes_per_s + bytes_moved.dram_written / figures.write_bytes_per_s
     if bytes_moved.dram_read > 0 and bytes_moved.dram_written > 0:
         dram = max(dram, (bytes_moved.dram_read + bytes_moved.dram_written) / figures.copy_bytes_per_s)
@@ -355,28 +360,47 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     # A warp that spins waits for another one, whose way is counted.
     largest = largest and not _spins(launch)
     longer, waits, cold = _done(launch, largest=largest)
-    mix = launch.instructions
-    multiply_adds = mix.fma + mix.fp32
-    others = _instructions(launch, constants) - multiply_adds - mix.matrix
-    issuing = (
-        others * constants.cycles_per_instruction
-        + multiply_adds * constants.cycles_per_multiply_add
-        + mix.matrix * constants.matrix_cycles
-    )
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
     barriers, fences, slept_ns = (
         of.largest if largest else of.mean for of in (launch.barriers, launch.cluster_fences, launch.slept_ns_of_warp)
     )
     return (
         constants.block_cycles
-        + issuing / warps * longer
+        + (_issuing(launch, gpu, constants) + _served(launch, gpu, shape)) / warps * longer
         + cold * _cold_latency(launch, gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
-        + barriers * (constants.grid_barrier_cycles if launch.cooperative else constants.barrier_cycles)
+        + barriers * _barrier(launch, constants, shape)
         + fences * constants.fence_cycles
         + slept_ns * figures.clock_mhz / 1000
     )
+
+
+def _barrier(launch: Launch, constants: Constants, shape: _Shape) -> float:
+    """Cycles of a barrier: all warps of the block come to it one after another."""
+    if launch.cooperative:
+        return constants.grid_barrier_cycles
+    return constants.barrier_cycles + constants.barrier_warp_cycles * shape.warps_of_block
+
+
+def _issuing(launch: Launch, gpu: Gpu, constants: Constants) -> float:
+    """Cycles of all warps for their instructions, one warp alone: as long as those that wait for each other take, or for
+    one to be issued after another, multiply-adds one a cycle."""
+    mix = launch.instructions
+    multiply_adds = mix.fma + mix.fp32
+    others = _instructions(launch, constants) - multiply_adds - mix.matrix
+    issued = others * constants.cycles_per_instruction + multiply_adds
+    return _joined((issued, launch.chained_cycles), constants.chain_power)
+
+
+def _served(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
+    """Cycles of all warps for what shared memory and tensor cores do for them while they wait for it. Warps that meet at
+    barriers come to them together, so each waits for all of its block."""
+    figures = gpu.figures
+    together = shape.warps_of_block if launch.barriers.mean >= _PHASES else 1
+    product = _MATRIX_OPERATIONS / (figures.matrix_operations / figures.schedulers)
+    at_core = max(1.0, together / figures.schedulers)
+    return launch.shared.wavefronts * together + launch.instructions.matrix * product * at_core
 
 
 def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:

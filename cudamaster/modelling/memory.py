@@ -42,6 +42,7 @@ class Moved:
     dram_written: float
     written_once: float = 0.0  # what is left of those written if each sector counts once
     missed_sectors: float = 0.0  # of loads, in L1
+    bulk_read: float = 0.0  # of those through L2, what copies in bulk read
 
     @property
     def missed_share(self) -> float:
@@ -125,6 +126,7 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: 
         dram_written=max(0.0, written + evicted - _LEFT_IN_L2 * l2.capacity),
         written_once=written,
         missed_sectors=sum(missed.values()),
+        bulk_read=sum(each.bulk_read_sectors for each in traffic) * SECTOR_BYTES,
     )
 
 

@@ -252,6 +252,20 @@ def test_fences_of_the_cluster_hold_a_warp_up() -> None:
     assert device_us(one, slow) == pytest.approx(device_us(one) + 10_000 / H200.figures.clock_mhz, rel=0.001)
 
 
+def test_a_sleep_takes_its_time() -> None:
+    one = launch(SMS).model_copy(update={"slept_ns_of_warp": spread(25_000)})
+    assert device_us(one) == pytest.approx(device_us(launch(SMS)) + 25, rel=0.001)
+
+
+def test_shuffles_take_their_lanes() -> None:
+    """On a GPU with half of the lanes they take twice as long."""
+    one = launch(SMS)
+    one = one.model_copy(update={"instructions": one.instructions.model_copy(update={"shuffle": 1e6})})
+    slow = replace(H200, figures=replace(H200.figures, shuffle_lanes=H200.figures.shuffle_lanes / 2))
+    usual, twice = (launch_time(one, gpu, ROUND, L2(H200.figures.l2_bytes)).parts_us[Part.L1] for gpu in (H200, slow))
+    assert twice == pytest.approx(2 * usual, rel=0.01)
+
+
 def test_a_longer_warp_is_waited_for() -> None:
     assert device_us(launch(SMS, per_warp=1000, longest=10)) > 5 * device_us(launch(SMS, per_warp=1000))
 
