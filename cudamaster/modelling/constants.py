@@ -40,6 +40,9 @@ class Constants(_Strict):
     # of the mean that joins them with those that wait for each other: infinity takes the longer.
     cycles_per_instruction: _Positive
     chain_power: _Positive = 4.0
+    # The same of arithmetic in fp32, which is often independent; and what a warp waits for a product of fragments.
+    cycles_per_multiply_add: _Positive = 1.0
+    matrix_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Loads of a warp that are on their way together.
     loads_in_flight: _Positive
     # What a barrier holds a warp up, with so much more for each warp of the block; and in the mean of a cooperative
@@ -52,6 +55,8 @@ class Constants(_Strict):
     # What a cooperative launch, and one of clusters, needs beside that until its blocks start.
     cooperative_cycles: Annotated[float, Field(ge=0)] = 0.0
     cluster_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # What a launch with atomics takes for the last of them, and for what waits for its answer.
+    answer_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From the start of one block on an SM to that of the next, while there is room.
     start_cycles: Annotated[float, Field(ge=0)] = 0.0
     # L1 per line of 128 bytes that a request touches, and per wavefront of its data, whichever is more.

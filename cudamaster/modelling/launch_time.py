@@ -36,8 +36,6 @@ _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
 # So many times as many waits as the mean has a warp that spins.
 _SPINNING = 20
-# Barriers of a warp from which on its block goes through its work in phases.
-_PHASES = 2
 
 
 class Part(StrEnum):
@@ -323,6 +321,8 @@ def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved)
     cycles = constants.block_cycles + (_cold_latency(launch, gpu, bytes_moved) if waits else 0.0)
     # Blocks that are to be there together start when there is room for all of them.
     cycles += constants.cooperative_cycles if launch.cooperative else 0.0
+    # A launch is over when its last atomics are; mostly a block waits for their answer and goes on by it.
+    cycles += constants.answer_cycles if any(each.atomic_requests for each in launch.traffic) else 0.0
     return cycles + (constants.cluster_cycles if math.prod(launch.cluster) > 1 else 0.0)
 
 
@@ -366,7 +366,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     )
     return (
         constants.block_cycles
-        + (_issuing(launch, gpu, constants) + _served(launch, gpu, shape)) / warps * longer
+        + _issuing(launch, constants) / warps * longer
         + cold * _cold_latency(launch, gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
@@ -383,24 +383,18 @@ def _barrier(launch: Launch, constants: Constants, shape: _Shape) -> float:
     return constants.barrier_cycles + constants.barrier_warp_cycles * shape.warps_of_block
 
 
-def _issuing(launch: Launch, gpu: Gpu, constants: Constants) -> float:
-    """Cycles of all warps for their instructions, one warp alone: as long as those that wait for each other take, or for
-    one to be issued after another, multiply-adds one a cycle."""
+def _issuing(launch: Launch, constants: Constants) -> float:
+    """Cycles of all warps for their instructions, one warp alone: for one to be issued after another, joined with those
+    that wait for each other."""
     mix = launch.instructions
     multiply_adds = mix.fma + mix.fp32
     others = _instructions(launch, constants) - multiply_adds - mix.matrix
-    issued = others * constants.cycles_per_instruction + multiply_adds
+    issued = (
+        others * constants.cycles_per_instruction
+        + multiply_adds * constants.cycles_per_multiply_add
+        + mix.matrix * constants.matrix_cycles
+    )
     return _joined((issued, launch.chained_cycles), constants.chain_power)
-
-
-def _served(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
-    """Cycles of all warps for what shared memory and tensor cores do for them while they wait for it. Warps that meet at
-    barriers come to them together, so each waits for all of its block."""
-    figures = gpu.figures
-    together = shape.warps_of_block if launch.barriers.mean >= _PHASES else 1
-    product = _MATRIX_OPERATIONS / (figures.matrix_operations / figures.schedulers)
-    at_core = max(1.0, together / figures.schedulers)
-    return launch.shared.wavefronts * together + launch.instructions.matrix * product * at_core
 
 
 def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:
