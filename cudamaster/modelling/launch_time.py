@@ -330,7 +330,7 @@ def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
     """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2."""
     near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
     lines = max(1.0, _lines_of_wait(launch, bytes_moved))
-    return far - (1 - bytes_moved.late_share) ** lines * (far - near)
+    return far - (1 - bytes_moved.missed_share) ** lines * (far - near)
 
 
 def _lines_of_wait(launch: Launch, bytes_moved: Moved) -> float:
