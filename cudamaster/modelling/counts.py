@@ -171,8 +171,8 @@ class Launch(_Counted):
     cooperative: bool = False
     traced_blocks: _Positive
     instructions: Instructions
-    # Cycles of all warps for instructions of which each needs what the one before brings; None in counts from before.
-    chained_cycles: _Count | None = None
+    # Cycles of all warps for instructions of which each needs what the one before brings; 0 in counts from before.
+    chained_cycles: _Count = 0
     traffic: tuple[Traffic, ...] = ()
     shared: Shared = Shared()
     products: Products = Products()

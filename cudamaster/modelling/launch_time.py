@@ -34,6 +34,8 @@ _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
 # So many times as many waits as the mean has a warp that spins.
 _SPINNING = 20
+# Barriers of a warp from which on its block goes through its work in phases.
+_PHASES = 2
 
 
 class Part(StrEnum):
@@ -213,10 +215,10 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
 def _instructions(launch: Launch, constants: Constants) -> float:
     """Warp instructions of the GPU in the launch: arithmetic and requests as counted, what leads to them scaled."""
     mix = launch.instructions
-    leading = constants.instruction_scale * (mix.integer + mix.control + mix.other)
+    leading = constants.instruction_scale * mix.integer + mix.control + mix.other
     arithmetic = mix.fma + mix.fp32 + mix.fp64 + mix.conversion
     kept = mix.special + mix.matrix + mix.shuffle + constants.slow_instructions * mix.slow
-    return leading + arithmetic + _memory_instructions(launch) + kept + _beside(launch, constants)
+    return leading + arithmetic + _memory_instructions(launch, constants) + kept + _beside(launch, constants)
 
 
 def _beside(launch: Launch, constants: Constants) -> float:
@@ -224,10 +226,12 @@ def _beside(launch: Launch, constants: Constants) -> float:
     return constants.instructions_beside * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
 
 
-def _memory_instructions(launch: Launch) -> float:
+def _memory_instructions(launch: Launch, constants: Constants) -> float:
+    """Requests to memory; those to global memory with what makes their addresses."""
     shared = launch.shared
     of_global = sum(each.load_requests + each.store_requests + each.atomic_requests for each in launch.traffic)
-    return of_global + shared.load_requests + shared.store_requests + shared.atomic_requests
+    of_shared = shared.load_requests + shared.store_requests + shared.atomic_requests
+    return constants.instructions_of_request * of_global + of_shared
 
 
 def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dict[Part, float]:
@@ -345,28 +349,47 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     # A warp that spins waits for another one, whose way is counted.
     largest = largest and not _spins(launch)
     longer, waits, cold = _done(launch, largest=largest)
-    mix = launch.instructions
-    multiply_adds = mix.fma + mix.fp32
-    others = _instructions(launch, constants) - multiply_adds - mix.matrix
-    issuing = (
-        others * constants.cycles_per_instruction
-        + multiply_adds * constants.cycles_per_multiply_add
-        + mix.matrix * constants.matrix_cycles
-    )
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
     barriers, fences, slept_ns = (
         of.largest if largest else of.mean for of in (launch.barriers, launch.cluster_fences, launch.slept_ns_of_warp)
     )
     return (
         constants.block_cycles
-        + issuing / warps * longer
+        + (_issuing(launch, gpu, constants) + _served(launch, gpu, shape)) / warps * longer
         + cold * _cold_latency(launch, gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
-        + barriers * (constants.grid_barrier_cycles if launch.cooperative else constants.barrier_cycles)
+        + barriers * _barrier(launch, constants, shape)
         + fences * constants.fence_cycles
         + slept_ns * figures.clock_mhz / 1000
     )
+
+
+def _barrier(launch: Launch, constants: Constants, shape: _Shape) -> float:
+    """Cycles of a barrier: all warps of the block come to it one after another."""
+    if launch.cooperative:
+        return constants.grid_barrier_cycles
+    return constants.barrier_cycles + constants.barrier_warp_cycles * shape.warps_of_block
+
+
+def _issuing(launch: Launch, gpu: Gpu, constants: Constants) -> float:
+    """Cycles of all warps for their instructions, one warp alone: as long as those that wait for each other take, or for
+    one to be issued after another, multiply-adds one a cycle."""
+    mix = launch.instructions
+    multiply_adds = mix.fma + mix.fp32
+    others = _instructions(launch, constants) - multiply_adds - mix.matrix
+    issued = others * constants.cycles_per_instruction + multiply_adds
+    return _joined((issued, launch.chained_cycles), constants.chain_power)
+
+
+def _served(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
+    """Cycles of all warps for what shared memory and tensor cores do for them while they wait for it. Warps that meet at
+    barriers come to them together, so each waits for all of its block."""
+    figures = gpu.figures
+    together = shape.warps_of_block if launch.barriers.mean >= _PHASES else 1
+    product = _MATRIX_OPERATIONS / (figures.matrix_operations / figures.schedulers)
+    at_core = max(1.0, together / figures.schedulers)
+    return launch.shared.wavefronts * together + launch.instructions.matrix * product * at_core
 
 
 def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:
