@@ -50,6 +50,8 @@ class Constants(_Strict):
     barrier_cycles: _Positive
     barrier_warp_cycles: Annotated[float, Field(ge=0)] = 0.0
     grid_barrier_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # From a launch's first block to its first request: its instructions and parameters come from memory.
+    first_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From a block's start to its first instruction, and from its last to the next block's start.
     block_cycles: _Positive
     # What a cooperative launch, and one of clusters, needs beside that until its blocks start.

@@ -318,7 +318,7 @@ def _atomics(launch: Launch, gpu: Gpu) -> float:
 def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
     """Cycles until the first blocks have something to work on."""
     waits = launch.cold_waits_of_warp.largest > 0
-    cycles = constants.block_cycles + (_cold_latency(launch, gpu, bytes_moved) if waits else 0.0)
+    cycles = constants.first_cycles + (_cold_latency(launch, gpu, bytes_moved) if waits else 0.0)
     # Blocks that are to be there together start when there is room for all of them.
     cycles += constants.cooperative_cycles if launch.cooperative else 0.0
     # A launch is over when its last atomics are; mostly a block waits for their answer and goes on by it.
