@@ -355,7 +355,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     )
     return (
         constants.block_cycles
-        + (_issuing(launch, gpu, constants) + _served(launch, gpu, shape)) / warps * longer
+        + (_issuing(launch, constants) + _of_products(launch, gpu, shape)) / warps * longer
         + cold * _cold_latency(launch, gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
@@ -372,24 +372,27 @@ def _barrier(launch: Launch, constants: Constants, shape: _Shape) -> float:
     return constants.barrier_cycles + constants.barrier_warp_cycles * shape.warps_of_block
 
 
-def _issuing(launch: Launch, gpu: Gpu, constants: Constants) -> float:
-    """Cycles of all warps for their instructions, one warp alone: as long as those that wait for each other take, or for
-    one to be issued after another, multiply-adds one a cycle."""
+def _issuing(launch: Launch, constants: Constants) -> float:
+    """Cycles of all warps for their instructions, one warp alone: as long as those that wait for each other take, or
+    for one to be issued after another, multiply-adds one a cycle."""
     mix = launch.instructions
     multiply_adds = mix.fma + mix.fp32
     others = _instructions(launch, constants) - multiply_adds - mix.matrix
-    issued = others * constants.cycles_per_instruction + multiply_adds
-    return _joined((issued, launch.chained_cycles), constants.chain_power)
+    return max(others * constants.cycles_per_instruction + multiply_adds, launch.chained_cycles)
 
 
-def _served(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
-    """Cycles of all warps for what shared memory and tensor cores do for them while they wait for it. Warps that meet at
-    barriers come to them together, so each waits for all of its block."""
-    figures = gpu.figures
+def _of_products(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
+    """Cycles of all warps for products in tensor cores, whose factors come from shared memory: one after the other.
+
+    Warps that meet at barriers come to both together, so each waits for all of its block. (Multiply-adds are issued
+    while the next factors come.)
+    """
+    figures, products = gpu.figures, launch.instructions.matrix
+    if not products > 0:
+        return 0.0
     together = shape.warps_of_block if launch.barriers.mean >= _PHASES else 1
-    product = _MATRIX_OPERATIONS / (figures.matrix_operations / figures.schedulers)
-    at_core = max(1.0, together / figures.schedulers)
-    return launch.shared.wavefronts * together + launch.instructions.matrix * product * at_core
+    of_core = _MATRIX_OPERATIONS / (figures.matrix_operations / figures.schedulers)
+    return launch.shared.wavefronts * together + products * of_core * max(1.0, together / figures.schedulers)
 
 
 def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:
