@@ -79,7 +79,9 @@ _CALLS: tuple[tuple[re.Pattern[str], Mapping[str, float]], ...] = (
             (r"(?:load|store)_matrix_sync", {"integer": 2}),  # requests to memory, and their address
             (r"__shfl_|__ballot_sync|__any_sync|__all_sync|__reduce_\w+_sync|7details4move", {"shuffle": 1}),
             (r"__match_a\w+_sync", {"shuffle": 8}),
-            (r"^cudamaster_cpu_lane|^cudamaster_cpu_(?:activemask|cooperative|dynamic)", {"other": 1}),
+            # Where a word of ldmatrix lies: what is behind this call, a sum, an address and a jump, no GPU executes.
+            (r"^cudamaster_cpu_lane", {"integer": -2, "control": -1}),
+            (r"^cudamaster_cpu_(?:activemask|cooperative|dynamic)", {"other": 1}),
             (r"_Z\d+atomic", {}),  # requests to memory
             # bf16 and fp16: conversions, then arithmetic, which takes two values at once
             (
