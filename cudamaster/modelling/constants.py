@@ -29,20 +29,16 @@ class _Strict(BaseModel):
 class Constants(_Strict):
     """What the model multiplies counts by; cycles are those of an SM."""
 
-    # Instructions of the GPU for one of integers that the host's build executes, and for a request to global memory with
-    # its address. Arithmetic, branches and requests to shared memory are counted rightly.
+    # Instructions of the GPU for one of integers that the host's build executes, and for a request to global memory
+    # with its address. Arithmetic, branches and requests to shared memory are counted rightly.
     instruction_scale: _Positive
     instructions_of_request: _Positive = 1.0
     # What a warp executes beside that: parameters, its index, addresses, its end. Nsight Compute counts so many more
     # of simple kernels than the host's code has.
     instructions_beside: Annotated[float, Field(ge=0)]
-    # Cycles from one instruction of a warp to its next that needs nothing of it, nobody else issuing; and the exponent
-    # of the mean that joins them with those that wait for each other: infinity takes the longer.
+    # Cycles from one instruction of a warp to its next that needs nothing of it, nobody else issuing; multiply-adds in
+    # fp32 need one.
     cycles_per_instruction: _Positive
-    chain_power: _Positive = 4.0
-    # The same of arithmetic in fp32, which is often independent; and what a warp waits for a product of fragments.
-    cycles_per_multiply_add: _Positive = 1.0
-    matrix_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Loads of a warp that are on their way together.
     loads_in_flight: _Positive
     # What a barrier holds a warp up, with so much more for each warp of the block; and in the mean of a cooperative

@@ -36,6 +36,8 @@ _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
 # So many times as many waits as the mean has a warp that spins.
 _SPINNING = 20
+# Barriers of a warp from which on its block goes through its work in phases.
+_PHASES = 2
 
 
 class Part(StrEnum):
@@ -366,7 +368,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     )
     return (
         constants.block_cycles
-        + _issuing(launch, constants) / warps * longer
+        + (_issuing(launch, constants) + _of_products(launch, gpu, shape)) / warps * longer
         + cold * _cold_latency(launch, gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
@@ -384,17 +386,26 @@ def _barrier(launch: Launch, constants: Constants, shape: _Shape) -> float:
 
 
 def _issuing(launch: Launch, constants: Constants) -> float:
-    """Cycles of all warps for their instructions, one warp alone: for one to be issued after another, joined with those
-    that wait for each other."""
+    """Cycles of all warps for their instructions, one warp alone: as long as those that wait for each other take, or
+    for one to be issued after another, multiply-adds one a cycle."""
     mix = launch.instructions
     multiply_adds = mix.fma + mix.fp32
     others = _instructions(launch, constants) - multiply_adds - mix.matrix
-    issued = (
-        others * constants.cycles_per_instruction
-        + multiply_adds * constants.cycles_per_multiply_add
-        + mix.matrix * constants.matrix_cycles
-    )
-    return _joined((issued, launch.chained_cycles), constants.chain_power)
+    return max(others * constants.cycles_per_instruction + multiply_adds, launch.chained_cycles)
+
+
+def _of_products(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
+    """Cycles of all warps for products in tensor cores, whose factors come from shared memory: one after the other.
+
+    Warps that meet at barriers come to both together, so each waits for all of its block. (Multiply-adds are issued
+    while the next factors come.)
+    """
+    figures, products = gpu.figures, launch.instructions.matrix
+    if not products > 0:
+        return 0.0
+    together = shape.warps_of_block if launch.barriers.mean >= _PHASES else 1
+    of_core = _MATRIX_OPERATIONS / (figures.matrix_operations / figures.schedulers)
+    return launch.shared.wavefronts * together + products * of_core * max(1.0, together / figures.schedulers)
 
 
 def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:

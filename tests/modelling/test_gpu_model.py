@@ -24,7 +24,6 @@ ROUND = Constants(
     instruction_scale=1,
     instructions_beside=0,
     cycles_per_instruction=4,
-    cycles_per_multiply_add=4,
     loads_in_flight=4,
     barrier_cycles=30,
     block_cycles=500,
