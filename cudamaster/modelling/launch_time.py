@@ -310,7 +310,7 @@ def _atomics(launch: Launch, gpu: Gpu) -> float:
     cycles, of_one = 0.0, 1 / figures.same_address_per_clock
     for each in launch.traffic:
         if operations := each.atomic_sectors * same + each.bulk_reduced_sectors:
-            touched = max((found.written for found in each.footprints), default=0.0)
+            touched = max((found.written for found in each.footprints), default=each.bytes / SECTOR_BYTES)
             lines = max(1.0, touched * SECTOR_BYTES / _LINE_BYTES)
             crowded = min(_MOST_CROWDED, max(1.0, (lines / WARP) ** 0.4))
             cycles += operations * (1 / figures.atomic_sectors_per_clock + of_one * crowded / lines)
