@@ -332,7 +332,7 @@ def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
     """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2."""
     near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
     lines = max(1.0, _lines_of_wait(launch, bytes_moved))
-    return far - (1 - bytes_moved.missed_share) ** lines * (far - near)
+    return far - math.pow(1 - bytes_moved.missed_share, lines) * (far - near)
 
 
 def _lines_of_wait(launch: Launch, bytes_moved: Moved) -> float:
@@ -433,8 +433,8 @@ def _ratio(of: Spread) -> float:
 
 
 def _overlapped(parts: Mapping[Part, float], power: float) -> float:
-    """What parts take side by side. Starts of blocks and atomics are queues in front of the others and behind them: while
-    one of these is long, nobody waits for anything else."""
+    """What parts take side by side. Starts of blocks and atomics are queues in front of the others and behind them:
+    while one of these is long, nobody waits for anything else."""
     others = tuple(us for part, us in parts.items() if part not in _QUEUES)
     return max(_joined(others, power), *(parts[part] for part in _QUEUES))
 

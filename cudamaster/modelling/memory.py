@@ -149,7 +149,7 @@ class _Gather:
         """Distinct sectors that so many neighbouring blocks touch."""
         together = min(blocks, self.blocks)
         of_stretch = self.stretch * (1 - (1 - self.one / self.stretch) ** together)
-        return of_stretch * max(1.0, blocks / self.blocks)
+        return float(of_stretch * max(1.0, blocks / self.blocks))
 
 
 def _gather(traffic: Traffic, blocks: int) -> _Gather | None:

@@ -110,7 +110,8 @@ def test_shared_variables_of_the_debug_build():
 def test_no_function_is_kept_apart() -> None:
     """A compiler makes no call-out for what a function that is not inlined is given by value."""
     text = rewrite(
-        "__attribute__((noinline, pure)) __device__ int f(int x);\n[[gnu::noinline]] int g(int noinline);\n// noinline\n"
+        "__attribute__((noinline, pure)) __device__ int f(int x);\n"
+        "[[gnu::noinline]] int g(int noinline);\n// noinline\n"
     )
     assert text.splitlines() == [
         "__attribute__((unused, pure)) __device__ int f(int x);",
