@@ -36,9 +36,11 @@ class Constants(_Strict):
     # What a warp executes beside that: parameters, its index, addresses, its end. Nsight Compute counts so many more
     # of simple kernels than the host's code has.
     instructions_beside: Annotated[float, Field(ge=0)]
-    # Cycles from one instruction of a warp to its next that needs nothing of it, nobody else issuing; multiply-adds in
-    # fp32 need one.
+    # Cycles from one instruction of a warp to its next that needs nothing of it, nobody else issuing; of arithmetic in
+    # fp32; and of tensor instructions of 16x16x16, which wait for their factors.
     cycles_per_instruction: _Positive
+    cycles_per_multiply_add: _Positive = 1.0
+    matrix_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Loads of a warp that are on their way together.
     loads_in_flight: _Positive
     # What a barrier holds a warp up, with so much more for each warp of the block; and in the mean of a cooperative
@@ -51,6 +53,8 @@ class Constants(_Strict):
     # What a cooperative launch, and one of clusters, needs beside that until its blocks start.
     cooperative_cycles: Annotated[float, Field(ge=0)] = 0.0
     cluster_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # What a launch with atomics takes for the last of them, and for what waits for its answer.
+    answer_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From the start of one block on an SM to that of the next, while there is room.
     start_cycles: Annotated[float, Field(ge=0)] = 0.0
     # L1 per line of 128 bytes that a request touches, and per wavefront of its data, whichever is more.
@@ -58,10 +62,10 @@ class Constants(_Strict):
     wavefront_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Sectors that L2 takes as long for as for one that is written again, because requests write it in pieces.
     piece_sectors: Annotated[float, Field(ge=1)] = 1.0
+    # What L2 takes for a byte that a copy in bulk reads, of what it takes for one of a load.
+    bulk_share: _Share = 1.0
     # What an arrival or a wait at an mbarrier with the scope of the cluster holds a warp up: a fence of all memory.
     fence_cycles: Annotated[float, Field(ge=0)] = 0.0
-    # Cycles of L2 that operations on one line wait for each other.
-    atomic_line_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Instructions of a function that is a subroutine on a GPU too.
     slow_instructions: _Positive
     # The exponent of the mean that joins the parts: 1 adds them up, infinity takes the largest.

@@ -28,14 +28,14 @@ from cudamaster.profiling.launches import Occupancy
 
 WARP = 32
 _LINE_BYTES = 128
+# Of many lines some share a slice of L2: additions to 1 to 4096 lines on an H200.
+_MOST_CROWDED = 2.5
 # What a kernel is taken to use where no compiler for the GPU has said it.
 _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
 # So many times as many waits as the mean has a warp that spins.
 _SPINNING = 20
-# Barriers of a warp from which on its block goes through its work in phases.
-_PHASES = 2
 
 
 class Part(StrEnum):
@@ -52,6 +52,9 @@ class Part(StrEnum):
     ATOMICS = "atomics"
     STARTS = "starts of blocks"
     LATENCY = "latency"
+
+
+_QUEUES = (Part.STARTS, Part.ATOMICS)
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     cycles = {
         **_units(launch, gpu, constants, shape),
         Part.L1: _l1(launch, gpu, constants) * shape.busiest,
-        Part.ATOMICS: _atomics(launch, gpu, constants),
+        Part.ATOMICS: _atomics(launch, gpu),
         Part.STARTS: constants.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
     }
@@ -226,12 +229,15 @@ def _beside(launch: Launch, constants: Constants) -> float:
     return constants.instructions_beside * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
 
 
+def _global_requests(launch: Launch) -> float:
+    return sum(each.load_requests + each.store_requests + each.atomic_requests for each in launch.traffic)
+
+
 def _memory_instructions(launch: Launch, constants: Constants) -> float:
     """Requests to memory; those to global memory with what makes their addresses."""
     shared = launch.shared
-    of_global = sum(each.load_requests + each.store_requests + each.atomic_requests for each in launch.traffic)
     of_shared = shared.load_requests + shared.store_requests + shared.atomic_requests
-    return constants.instructions_of_request * of_global + of_shared
+    return constants.instructions_of_request * _global_requests(launch) + of_shared
 
 
 def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dict[Part, float]:
@@ -266,7 +272,9 @@ def _l1(launch: Launch, gpu: Gpu, constants: Constants) -> float:
     """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
     lines = sum(each.lines for each in launch.traffic) + _spilled_bytes(launch) / _LINE_BYTES
     wavefronts = sum(each.wavefronts for each in launch.traffic)
-    of_global = max(constants.line_cycles * lines, constants.wavefront_cycles * wavefronts)
+    # A request of neighbours that begins amid a line costs no more for it.
+    others = max(0.0, lines - _global_requests(launch))
+    of_global = max(constants.line_cycles * others, constants.wavefront_cycles * wavefronts)
     shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
     return shuffles + of_global + launch.shared.wavefronts
 
@@ -282,7 +290,7 @@ def _levels(launch: Launch, bytes_moved: Moved, gpu: Gpu, constants: Constants) 
     figures = gpu.figures
     pieces = max(0.0, bytes_moved.l2_written - bytes_moved.written_once)
     through = bytes_moved.l2_read + bytes_moved.l2_written + (constants.piece_sectors - 1) * pieces
-    through += _spilled_bytes(launch)
+    through += _spilled_bytes(launch) - (1 - constants.bulk_share) * bytes_moved.bulk_read
     dram = bytes_moved.dram_read / figures.read_bytes_per_s + bytes_moved.dram_written / figures.write_bytes_per_s
     if bytes_moved.dram_read > 0 and bytes_moved.dram_written > 0:
         dram = max(dram, (bytes_moved.dram_read + bytes_moved.dram_written) / figures.copy_bytes_per_s)
@@ -294,16 +302,17 @@ def sectors_of_atomics(launch: Launch) -> float:
     return sum(each.atomic_sectors + each.bulk_reduced_sectors for each in launch.traffic)
 
 
-def _atomics(launch: Launch, gpu: Gpu, constants: Constants) -> float:
+def _atomics(launch: Launch, gpu: Gpu) -> float:
     """Cycles of L2: operations on one line wait for each other, and lanes of a warp at one address count each."""
     figures, same = gpu.figures, max(1.0, launch.contention.same_address)
-    cycles = 0.0
+    cycles, of_one = 0.0, 1 / figures.same_address_per_clock
     for each in launch.traffic:
         if operations := each.atomic_sectors * same + each.bulk_reduced_sectors:
             touched = max((found.written for found in each.footprints), default=0.0)
             lines = max(1.0, touched * SECTOR_BYTES / _LINE_BYTES)
-            cycles += operations * (1 / figures.atomic_sectors_per_clock + constants.atomic_line_cycles / lines)
-    return max(cycles, launch.contention.hottest / figures.same_address_per_clock)
+            crowded = min(_MOST_CROWDED, max(1.0, (lines / WARP) ** 0.4))
+            cycles += operations * (1 / figures.atomic_sectors_per_clock + of_one * crowded / lines)
+    return max(cycles, launch.contention.hottest * of_one)
 
 
 def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
@@ -312,6 +321,8 @@ def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved)
     cycles = constants.block_cycles + (_cold_latency(launch, gpu, bytes_moved) if waits else 0.0)
     # Blocks that are to be there together start when there is room for all of them.
     cycles += constants.cooperative_cycles if launch.cooperative else 0.0
+    # A launch is over when its last atomics are; mostly a block waits for their answer and goes on by it.
+    cycles += constants.answer_cycles if any(each.atomic_requests for each in launch.traffic) else 0.0
     return cycles + (constants.cluster_cycles if math.prod(launch.cluster) > 1 else 0.0)
 
 
@@ -319,7 +330,7 @@ def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
     """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2."""
     near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
     lines = max(1.0, _lines_of_wait(launch, bytes_moved))
-    return far - (1 - bytes_moved.missed_share) ** lines * (far - near)
+    return far - (1 - bytes_moved.late_share) ** lines * (far - near)
 
 
 def _lines_of_wait(launch: Launch, bytes_moved: Moved) -> float:
@@ -355,7 +366,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     )
     return (
         constants.block_cycles
-        + (_issuing(launch, constants) + _of_products(launch, gpu, shape)) / warps * longer
+        + _issuing(launch, constants) / warps * longer
         + cold * _cold_latency(launch, gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
@@ -373,26 +384,17 @@ def _barrier(launch: Launch, constants: Constants, shape: _Shape) -> float:
 
 
 def _issuing(launch: Launch, constants: Constants) -> float:
-    """Cycles of all warps for their instructions, one warp alone: as long as those that wait for each other take, or
-    for one to be issued after another, multiply-adds one a cycle."""
+    """Cycles of all warps for their instructions, one warp alone: for one to be issued after another, or for those that
+    wait for each other, whichever is longer."""
     mix = launch.instructions
     multiply_adds = mix.fma + mix.fp32
     others = _instructions(launch, constants) - multiply_adds - mix.matrix
-    return max(others * constants.cycles_per_instruction + multiply_adds, launch.chained_cycles)
-
-
-def _of_products(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
-    """Cycles of all warps for products in tensor cores, whose factors come from shared memory: one after the other.
-
-    Warps that meet at barriers come to both together, so each waits for all of its block. (Multiply-adds are issued
-    while the next factors come.)
-    """
-    figures, products = gpu.figures, launch.instructions.matrix
-    if not products > 0:
-        return 0.0
-    together = shape.warps_of_block if launch.barriers.mean >= _PHASES else 1
-    of_core = _MATRIX_OPERATIONS / (figures.matrix_operations / figures.schedulers)
-    return launch.shared.wavefronts * together + products * of_core * max(1.0, together / figures.schedulers)
+    issued = (
+        others * constants.cycles_per_instruction
+        + multiply_adds * constants.cycles_per_multiply_add
+        + mix.matrix * constants.matrix_cycles
+    )
+    return max(issued, launch.chained_cycles)
 
 
 def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:
@@ -420,9 +422,10 @@ def _ratio(of: Spread) -> float:
 
 
 def _overlapped(parts: Mapping[Part, float], power: float) -> float:
-    """What parts take side by side: nobody waits for atomics, which L2 does while all else goes on."""
-    others = tuple(us for part, us in parts.items() if part is not Part.ATOMICS)
-    return max(_joined(others, power), parts[Part.ATOMICS])
+    """What parts take side by side. Starts of blocks and atomics are queues in front of the others and behind them: while
+    one of these is long, nobody waits for anything else."""
+    others = tuple(us for part, us in parts.items() if part not in _QUEUES)
+    return max(_joined(others, power), *(parts[part] for part in _QUEUES))
 
 
 def _joined(parts: tuple[float, ...], power: float) -> float:

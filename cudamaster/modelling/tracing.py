@@ -126,6 +126,10 @@ class _Launch(_Line):
 
 
 _OF_FILE = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
+_SPREADS = (
+    *("barriers", "requests", "waits", "cold_waits", "warp_instructions", "block_instructions", "cluster_fences"),
+    *("slept_ns", "way_instructions", "way_waits", "way_cold_waits"),
+)
 _ANY = TypeAdapter(Annotated[_Launch | _Event | _Mark, Field(discriminator="event")])
 
 
@@ -214,14 +218,9 @@ def recorded(
 
 
 def _uneven(lines: Sequence[_Launch | _Event]) -> str | None:
-    """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it, or one of it did
-    what all blocks share out among them by atomics."""
+    """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it."""
     for line in lines:
         if isinstance(line, _Launch):
-            total, blocks, largest = line.block_instructions
-            alone = blocks > 1 and largest > _ALONE * total and line.atomics[0] > 0
-            if alone and line.traced < line.blocks and line.left_out:
-                return f"one block of {line.kernel} took the work of those that were left out"
             own, others, blocks = line.accesses
             if others * line.traced > _UNEVEN * own * blocks:
                 return f"blocks of {line.kernel} that are not in the sample do far more than those in it"
@@ -300,8 +299,7 @@ def _table(code: Code) -> str:
     """What the observer reads then: a line for each place behind a call, with the instructions of its block."""
     lines = []
     for number, place in enumerate(code.order, 1):
-        weight = max(0, math.ceil(sum(code.blocks.get(place, {}).values())))
-        lines.append(f"{place:x} {weight} {number}\n")
+        lines.append(f"{place:x} {math.ceil(sum(code.blocks.get(place, {}).values()))} {number}\n")
     numbers = {place: number for number, place in enumerate(code.order, 1)}
     for place, origins in code.origins.items():
         if place in numbers:
@@ -342,8 +340,40 @@ def _counts(
     )
 
 
+def _took_all(line: _Launch) -> bool:
+    """Whether one block did what all blocks share out among them by atomics: it runs before the others do."""
+    total, blocks, largest = line.block_instructions
+    return blocks > 1 and largest > _ALONE * total and line.atomics[0] > 0 and line.traced < line.blocks
+
+
+def _shared_out(line: _Launch) -> _Launch:
+    """A launch whose work one traced block took, as if all its blocks had been traced and each had done its share."""
+    blocks = line.blocks
+    more = blocks / line.traced
+
+    def shares(sums: _Sums) -> _Sums:
+        total, count, largest = sums
+        return total, round(count * more), math.ceil(largest / blocks)
+
+    spreads = {name: shares(getattr(line, name)) for name in _SPREADS}
+    traffic = [_shared_traffic(each, line) for each in line.traffic]
+    return line.model_copy(update={**spreads, "traced": blocks, "traffic": traffic})
+
+
+def _shared_traffic(line: _Traffic, launch: _Launch) -> _Traffic:
+    """Of a block's share no more is known than what it asks for."""
+    _, read, written = line.footprints[0]  # a mean of the traced blocks, of which one touched all
+    read, written = read * launch.traced, written * launch.traced
+    asked = line.load[1] + line.atomic[1] + line.bulk[0] + line.bulk[2]
+    stored = line.store[1] + line.atomic[1] + line.bulk[1] + line.bulk[2]
+    share = min(read, asked / launch.blocks), min(written, stored / launch.blocks)
+    return line.model_copy(update={"footprints": [(1, *share), (launch.blocks, read, written)]})
+
+
 def _launch(line: _Launch, code: Code, usage: Sequence[Usage], wanted: Gpu) -> Launch:
     """Counts of the whole launch, of those of the traced blocks."""
+    if _took_all(line):
+        line = _shared_out(line)
     # Threads of which only a part was kept stand for the whole.
     longer = (line.events + line.dropped) / line.events if line.events else 1.0
     scale = line.blocks / line.traced * longer
@@ -356,9 +386,6 @@ def _launch(line: _Launch, code: Code, usage: Sequence[Usage], wanted: Gpu) -> L
         lanes += size * by_lanes
         for kind, count in block.items():
             kinds[kind] += count * by_warps * scale
-    kinds = {
-        kind: max(0.0, count) for kind, count in kinds.items()
-    }  # some stand for less than nothing (instructions.py)
     (loads, load_waves), (stores, store_waves), (atomics, atomic_waves) = line.shared
     _, atomic_lanes, addresses, of_one, of_many = line.atomics
     f16, tf32, f8, integer = (each * scale for each in line.products)
