@@ -144,15 +144,18 @@ def test_the_number_of_instructions_is_found_again() -> None:
     """Also where one launch of many is far off."""
     import gpu_model_instructions as instructions
 
-    shapes = [(100.0 * k, 300.0 * (k % 7 + 1), 8.0 * (k % 3 + 1)) for k in range(1, 40)]
+    true = (1.7, 2.5, 9.0)
+    shapes = [(100.0 * k, (300.0 * (k % 7 + 1), 40.0 * (k % 5 + 1), 8.0 * (k % 3 + 1))) for k in range(1, 40)]
     launches = [
-        instructions.Executed(f"task {k % 5}", str(k), plain, scaled, warps, plain + 1.7 * scaled + 9 * warps)
-        for k, (plain, scaled, warps) in enumerate(shapes)
+        instructions.Executed(
+            f"task {k % 5}", str(k), plain, of, plain + sum(a * b for a, b in zip(true, of, strict=True))
+        )
+        for k, (plain, of) in enumerate(shapes)
     ]
-    assert instructions.fitted(launches) == pytest.approx((1.7, 9), rel=0.01)
-    launches.append(instructions.Executed("task 0", "odd", 100, 300, 8, 100_000))
+    assert instructions.fitted(launches) == pytest.approx(true, rel=0.02)
+    launches.append(instructions.Executed("task 0", "odd", 100, (300, 40, 8), 100_000))
     assert instructions.fitted(launches)[0] == pytest.approx(1.7, rel=0.05)
-    assert instructions.factors(launches[:1], 1.7, 9) == pytest.approx([1])
+    assert instructions.factors(launches[:1], true) == pytest.approx([1])
 
 
 def test_the_builder_makes_an_object_of_our_own_text() -> None:

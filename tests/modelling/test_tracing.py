@@ -59,6 +59,7 @@ CALLS = (
     "waiting for the first",
     "passed by value",
     "sleeps",
+    "work from a common counter",
     "waiting for left out",
 )
 
@@ -129,6 +130,20 @@ def stores(launch: Launch) -> tuple[float, float]:
 def test_what_a_function_is_given_by_value_is_read(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     """Also where the text asks that it be not inlined, as the compiler makes no call-out for such a read."""
     assert loads(only(calls, "passed by value")) == loads(only(calls, "vectors"))
+
+
+def test_blocks_that_take_work_from_a_counter_share_it(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """The first block runs before the others and takes all 528 units; on a GPU each of 264 has two."""
+    launch = only(calls, "work from a common counter")
+    units, sectors = 528, 1024 * 4 / 32
+    assert loads(launch)[1] == units * sectors
+    assert stores(launch)[1] == units * sectors
+    assert launch.requests_of_warp.mean == pytest.approx(2 * 2 * 1024 / 64, rel=0.05)
+    assert launch.requests_of_warp.largest == pytest.approx(launch.requests_of_warp.mean, rel=0.1)
+    whole = launch.instructions_of_block.mean * 264
+    assert whole == pytest.approx(sum(launch.instructions.model_dump(exclude={"active_share"}).values()), rel=0.1)
+    written = next(each for each in launch.traffic if each.store_sectors)
+    assert [(point.blocks, point.written) for point in written.footprints] == [(1, 2 * sectors), (264, 528 * sectors)]
 
 
 def test_sleeps_count(calls: Mapping[str, CallCounts | NoTrace]) -> None:

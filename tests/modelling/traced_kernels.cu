@@ -216,6 +216,21 @@ __global__ void sleeping_kernel(float* out) {
     out[i] = 1.0f;
 }
 
+// Blocks take units of work from a common counter: each unit loads and stores `each` floats.
+__global__ void taking_kernel(int* counter, const float* in, float* out, int units, int each) {
+    __shared__ int unit;
+    while (true) {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            unit = atomicAdd(counter, 1);
+        __syncthreads();
+        if (unit >= units)
+            break;
+        for (int i = threadIdx.x; i < each; i += blockDim.x)
+            out[(size_t)unit * each + i] = in[i];
+    }
+}
+
 template <class Call> void recorded(const Call& call) {
     cudamaster_cpu_record(1);
     call();
@@ -303,6 +318,8 @@ int main(int argc, char**) {
     recorded([&] { first_waited_for_kernel<<<1 << 14, 32>>>(counters, (int*)out, 100000); });
     recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
     recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { taking_kernel<<<264, 64>>>(counters, in, out, 528, 1024); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<1 << 20, 32>>>(counters, (int*)out, 200000); });
     return 0;
