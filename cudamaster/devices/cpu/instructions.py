@@ -9,8 +9,8 @@ vector instructions, compiled as toolchain.py says, which is near what nvcc make
 - a product and a sum of one block are one fused instruction
 - a call of a function that is one instruction on a GPU, or a subroutine there too, counts as that
 
-- sums, shifts and comparisons of 64-bit integers cost nothing: they are addresses, of which nvcc makes offsets, and what
-  is left of them is part of the requests to memory (instructions_of_request, modelling/constants.py)
+- sums, shifts and comparisons of 64-bit integers cost nothing: they are addresses, of which nvcc makes offsets, and
+  what is left of them is part of the requests to memory (instructions_of_request, modelling/constants.py)
 
 Left out are what a GPU saves by immediate operands and predicates, and what other 64-bit integers need beyond one
 instruction each.
@@ -36,7 +36,7 @@ _UNROLLED = 4
 _TARGET = re.compile(r"^([0-9a-f]+) <")
 _BLOCK = "__sanitizer_cov_trace_pc"
 
-# With what finds out whether the short way will do, and goes around the other: 17 and 12 cycles of a scheduler on an H200.
+# With what finds out whether the short way will do, and goes around the other: 17 and 12 cycles on an H200.
 _DIVISION: Mapping[str, int] = {"special": 1, "fma": 8, "fp32": 2, "control": 5}
 _ROOT: Mapping[str, int] = {"special": 1, "fma": 5, "fp32": 1, "control": 4}
 # Functions of inline PTX (include/cudamaster_cpu/ptx), where each is one instruction; types are in their names.
