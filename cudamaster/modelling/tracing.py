@@ -299,7 +299,8 @@ def _table(code: Code) -> str:
     """What the observer reads then: a line for each place behind a call, with the instructions of its block."""
     lines = []
     for number, place in enumerate(code.order, 1):
-        lines.append(f"{place:x} {math.ceil(sum(code.blocks.get(place, {}).values()))} {number}\n")
+        weight = max(0, math.ceil(sum(code.blocks.get(place, {}).values())))
+        lines.append(f"{place:x} {weight} {number}\n")
     numbers = {place: number for number, place in enumerate(code.order, 1)}
     for place, origins in code.origins.items():
         if place in numbers:
@@ -386,6 +387,8 @@ def _launch(line: _Launch, code: Code, usage: Sequence[Usage], wanted: Gpu) -> L
         lanes += size * by_lanes
         for kind, count in block.items():
             kinds[kind] += count * by_warps * scale
+    # What an emulation does beside its instruction stands for less than nothing (instructions.py).
+    kinds = {kind: max(0.0, count) for kind, count in kinds.items()}
     (loads, load_waves), (stores, store_waves), (atomics, atomic_waves) = line.shared
     _, atomic_lanes, addresses, of_one, of_many = line.atomics
     f16, tf32, f8, integer = (each * scale for each in line.products)

@@ -38,6 +38,8 @@ _REPLACES = re.compile(r"^v?(?:mov|lea|cvt|set|lddqu|bsf|bsr|popcnt|lzcnt|tzcnt|
 _COMPARES = re.compile(r"^(?:cmp[bwlq]?|test[bwlq]?|v?u?comis[sd]|bt[lqw]?)$")
 # Exact divisions and roots go around their long way by a branch.
 _IN_TURN = re.compile(r"^(?:v?(?:div|sqrt)ss|sqrtf)$")
+_EMULATES = "<cudamaster_cpu_lane"
+_SHORT = 8  # blocks of such a loop
 _ZEROES = re.compile(r"^v?p?xor(?:ps|pd)?[lq]?$")
 _USES_FLAGS = re.compile(r"^(?:set|cmov|adc|sbb)")
 _POINTERS = 16  # that a product of registers is given at most on the stack
@@ -115,8 +117,15 @@ def of_blocks(
     starts = [lines[0][0] for lines in blocks]
     position = {start: number for number, start in enumerate(starts)}
     alone = [start in following.get(start, ()) for start in starts]
+    # What stands for one instruction of a GPU, by a loop, has no branch there.
+    emulated = [any(name.startswith("call") and _EMULATES in to for _, name, to in lines) for lines in blocks]
     loops = [
-        any(position.get(to, len(blocks)) <= at for to in following.get(start, ())) for at, start in enumerate(starts)
+        any(
+            position.get(to, len(blocks)) <= at
+            and not (at - position[to] < _SHORT and any(emulated[position[to] : at + 1]))
+            for to in following.get(start, ())
+        )
+        for at, start in enumerate(starts)
     ]
     code = [
         [

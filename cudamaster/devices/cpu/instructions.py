@@ -10,7 +10,8 @@ vector instructions, compiled as toolchain.py says, which is near what nvcc make
 - a call of a function that is one instruction on a GPU, or a subroutine there too, counts as that
 
 - sums, shifts and comparisons of 64-bit integers cost nothing: they are addresses, of which nvcc makes offsets, and
-  what is left of them is part of the requests to memory (instructions_of_request, modelling/constants.py)
+  what is left of them is part of the requests to memory (instructions_of_request, modelling/constants.py); nor does the
+  upper half of a register, which holds the second word of a small structure
 
 Left out are what a GPU saves by immediate operands and predicates, and what other 64-bit integers need beyond one
 instruction each.
@@ -78,7 +79,9 @@ _CALLS: tuple[tuple[re.Pattern[str], Mapping[str, float]], ...] = (
             (r"(?:load|store)_matrix_sync", {"integer": 2}),  # requests to memory, and their address
             (r"__shfl_|__ballot_sync|__any_sync|__all_sync|__reduce_\w+_sync|7details4move", {"shuffle": 1}),
             (r"__match_a\w+_sync", {"shuffle": 8}),
-            (r"^cudamaster_cpu_lane|^cudamaster_cpu_(?:activemask|cooperative|dynamic)", {"other": 1}),
+            # Where a word of ldmatrix lies: what is behind this call, a sum, an address and a jump, no GPU executes.
+            (r"^cudamaster_cpu_lane", {"integer": -2, "control": -1}),
+            (r"^cudamaster_cpu_(?:activemask|cooperative|dynamic)", {"other": 1}),
             (r"_Z\d+atomic", {}),  # requests to memory
             # bf16 and fp16: conversions, then arithmetic, which takes two values at once
             (
@@ -132,7 +135,7 @@ _INTEGER = re.compile(
     r"^(?:add|sub|and|or|xor|not|neg|inc|dec|shl|sal|shr|sar|shld|shrd|rol|ror|imul|mul|mulx|cmp|test|adc|sbb|bt[src]?|bs[fr]|"
     r"lzcnt|tzcnt|popcnt|bswap)[bwlq]?$"
 )
-_OF_ADDRESSES = re.compile(r"^(?:add|sub|inc|dec|neg|cmp|test|shl|sal)[q]?$")
+_OF_ADDRESSES = re.compile(r"^(?:add|sub|inc|dec|neg|cmp|test|shl|sal)q?$")
 _WIDE = re.compile(r"%r(?:[abcd]x|[sd]i|[bs]p|\d+)(?![dwb\d])")
 _CHOICE = re.compile(r"^(?:set|cmov)[a-z]+$")
 _JUMP = re.compile(r"^j(?!mp)[a-z]+$")
@@ -317,6 +320,8 @@ def _of_instruction(name: str, operands: str) -> Mapping[str, int]:
             return {}  # zero
         if operands.endswith("%rsp") or (name.startswith(("and", "or")) and "%xmm" in operands):
             return {}  # the stack's own; a sign, which is part of an operand on a GPU
+        if name.startswith(("shr", "sar")) and operands.startswith("$0x20,%r"):
+            return {}
         if _OF_ADDRESSES.match(name) and (name.endswith("q") or _WIDE.search(re.sub(r"\([^)]*\)", "", operands))):
             return {}
         return {"counting": 1} if re.match(r"add|sub|inc|dec|cmp|test", name) else {"integer": 1}
