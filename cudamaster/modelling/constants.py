@@ -36,11 +36,9 @@ class Constants(_Strict):
     # What a warp executes beside that: parameters, its index, addresses, its end. Nsight Compute counts so many more
     # of simple kernels than the host's code has.
     instructions_beside: Annotated[float, Field(ge=0)]
-    # Cycles from one instruction of a warp to its next that needs nothing of it, nobody else issuing; of arithmetic in
-    # fp32; and of tensor instructions of 16x16x16, which wait for their factors.
+    # Cycles from one instruction of a warp to its next that needs nothing of it, nobody else issuing; multiply-adds in
+    # fp32 need one.
     cycles_per_instruction: _Positive
-    cycles_per_multiply_add: _Positive = 1.0
-    matrix_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Loads of a warp that are on their way together.
     loads_in_flight: _Positive
     # What a barrier holds a warp up, with so much more for each warp of the block; and in the mean of a cooperative
@@ -48,6 +46,8 @@ class Constants(_Strict):
     barrier_cycles: _Positive
     barrier_warp_cycles: Annotated[float, Field(ge=0)] = 0.0
     grid_barrier_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # From a launch's first block to its first request: its instructions and parameters come from memory.
+    first_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From a block's start to its first instruction, and from its last to the next block's start.
     block_cycles: _Positive
     # What a cooperative launch, and one of clusters, needs beside that until its blocks start.

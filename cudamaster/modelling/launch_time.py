@@ -36,6 +36,8 @@ _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
 # So many times as many waits as the mean has a warp that spins.
 _SPINNING = 20
+# Barriers of a warp from which on its block goes through its work in phases.
+_PHASES = 2
 
 
 class Part(StrEnum):
@@ -308,7 +310,7 @@ def _atomics(launch: Launch, gpu: Gpu) -> float:
     cycles, of_one = 0.0, 1 / figures.same_address_per_clock
     for each in launch.traffic:
         if operations := each.atomic_sectors * same + each.bulk_reduced_sectors:
-            touched = max((found.written for found in each.footprints), default=0.0)
+            touched = max((found.written for found in each.footprints), default=each.bytes / SECTOR_BYTES)
             lines = max(1.0, touched * SECTOR_BYTES / _LINE_BYTES)
             crowded = min(_MOST_CROWDED, max(1.0, (lines / WARP) ** 0.4))
             cycles += operations * (1 / figures.atomic_sectors_per_clock + of_one * crowded / lines)
@@ -318,7 +320,7 @@ def _atomics(launch: Launch, gpu: Gpu) -> float:
 def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
     """Cycles until the first blocks have something to work on."""
     waits = launch.cold_waits_of_warp.largest > 0
-    cycles = constants.block_cycles + (_cold_latency(launch, gpu, bytes_moved) if waits else 0.0)
+    cycles = constants.first_cycles + (_cold_latency(launch, gpu, bytes_moved) if waits else 0.0)
     # Blocks that are to be there together start when there is room for all of them.
     cycles += constants.cooperative_cycles if launch.cooperative else 0.0
     # A launch is over when its last atomics are; mostly a block waits for their answer and goes on by it.
@@ -330,7 +332,7 @@ def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
     """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2."""
     near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
     lines = max(1.0, _lines_of_wait(launch, bytes_moved))
-    return far - (1 - bytes_moved.late_share) ** lines * (far - near)
+    return far - (1 - bytes_moved.missed_share) ** lines * (far - near)
 
 
 def _lines_of_wait(launch: Launch, bytes_moved: Moved) -> float:
@@ -366,7 +368,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     )
     return (
         constants.block_cycles
-        + _issuing(launch, constants) / warps * longer
+        + (_issuing(launch, constants) + _of_products(launch, gpu, shape)) / warps * longer
         + cold * _cold_latency(launch, gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
@@ -384,17 +386,26 @@ def _barrier(launch: Launch, constants: Constants, shape: _Shape) -> float:
 
 
 def _issuing(launch: Launch, constants: Constants) -> float:
-    """Cycles of all warps for their instructions, one warp alone: for one to be issued after another, or for those that
-    wait for each other, whichever is longer."""
+    """Cycles of all warps for their instructions, one warp alone: as long as those that wait for each other take, or
+    for one to be issued after another, multiply-adds one a cycle."""
     mix = launch.instructions
     multiply_adds = mix.fma + mix.fp32
     others = _instructions(launch, constants) - multiply_adds - mix.matrix
-    issued = (
-        others * constants.cycles_per_instruction
-        + multiply_adds * constants.cycles_per_multiply_add
-        + mix.matrix * constants.matrix_cycles
-    )
-    return max(issued, launch.chained_cycles)
+    return max(others * constants.cycles_per_instruction + multiply_adds, launch.chained_cycles)
+
+
+def _of_products(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
+    """Cycles of all warps for products in tensor cores, whose factors come from shared memory: one after the other.
+
+    Warps that meet at barriers come to both together, so each waits for all of its block. (Multiply-adds are issued
+    while the next factors come.)
+    """
+    figures, products = gpu.figures, launch.instructions.matrix
+    if not products > 0:
+        return 0.0
+    together = shape.warps_of_block if launch.barriers.mean >= _PHASES else 1
+    of_core = _MATRIX_OPERATIONS / (figures.matrix_operations / figures.schedulers)
+    return launch.shared.wavefronts * together + products * of_core * max(1.0, together / figures.schedulers)
 
 
 def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:

@@ -24,7 +24,6 @@ _LEFT_IN_L2 = 0.3
 # L2 keeps what is touched again before it is full, and less and less until half as much more is touched meanwhile.
 # Both by the bytes that 42 launches read from DRAM.
 _SWEEPS, _FADES = 3.0, 0.5
-_SECTORS_AT_ONCE = 2  # loads of neighbouring sectors, one after another, on an H200
 # Of a gather from a stretch that fits in L1, the part that hits there while other loads are on their way: 0.45 to 0.65
 # by the counters of eight launches.
 _KEPT_IN_L1 = 0.5
@@ -44,12 +43,11 @@ class Moved:
     written_once: float = 0.0  # what is left of those written if each sector counts once
     missed_sectors: float = 0.0  # of loads, in L1
     bulk_read: float = 0.0  # of those through L2, what copies in bulk read
-    late_read: float = 0.0  # and what comes from DRAM or is on its way from there, for another block
 
     @property
-    def late_share(self) -> float:
-        """Part of what the SMs read from L2 that they wait for as long as for DRAM, 0 to 1."""
-        return min(1.0, self.late_read / self.l2_read) if self.l2_read > 0 else 0.0
+    def missed_share(self) -> float:
+        """Part of what the SMs read from L2 that comes from DRAM, 0 to 1."""
+        return min(1.0, self.dram_read / self.l2_read) if self.l2_read > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: 
         else waves_of[each.buffer]
         for each in traffic
     }
-    read = written = evicted = late = 0.0
+    read = written = evicted = 0.0
     for each in traffic:
         once = _touched(each, blocks, _read)
         missing = max(0.0, 1.0 - l2.holds(each.buffer) / max(sizes[each.buffer], 1.0))
@@ -113,12 +111,7 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: 
         between = sum(min(sizes[buffer], cycle * touched) for buffer, touched in of_wave.items())
         again = _gone(between, l2.capacity)
         asked = (missed[each.buffer] + each.bulk_read_sectors) * SECTOR_BYTES
-        from_dram = min(asked, once * missing + max(0.0, waves * wave - once) * again)
-        read += from_dram
-        # Blocks of a wave go through what they share side by side: what one waits for, the others wait for too.
-        together = missing * once / (math.ceil(waves) * wave) if wave > 0 and gathers[each.buffer] is None else 0.0
-        of_blocks = _touched(each, 1, _read) * blocks
-        late += max(from_dram, min(asked, of_blocks) * min(1.0, together * _pairs(each)))
+        read += min(asked, once * missing + max(0.0, waves * wave - once) * again)
         # What is written anew in a later wave has been in DRAM meanwhile, to the same degree.
         stored, of_one = (_touched(each, n, _written) for n in (blocks, min(in_flight, blocks)))
         written += stored
@@ -134,7 +127,6 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: 
         written_once=written,
         missed_sectors=sum(missed.values()),
         bulk_read=sum(each.bulk_read_sectors for each in traffic) * SECTOR_BYTES,
-        late_read=late,
     )
 
 
@@ -193,12 +185,6 @@ def _found_in_l1(gather: _Gather | None, traffic: Traffic, l1s: L1s | None) -> f
     own = traffic.missed_sectors / traffic.load_sectors if traffic.load_sectors > 0 else 0.0
     kept = max(0.0, 1 - (1 - hits) / own) if own > 0 else 0.0
     return min(1 - fresh, kept)
-
-
-def _pairs(traffic: Traffic) -> float:
-    """Part of the sectors asked for that begin a piece which DRAM gives at once, two sectors, if all of it is asked for."""
-    sectors = traffic.load_sectors + traffic.store_sectors + traffic.atomic_sectors
-    return min(1.0, sectors / traffic.lines / _SECTORS_AT_ONCE) if traffic.lines > 0 else 1.0
 
 
 def _wave(traffic: Traffic, blocks: int, gather: _Gather | None) -> float:

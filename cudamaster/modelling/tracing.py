@@ -387,8 +387,9 @@ def _launch(line: _Launch, code: Code, usage: Sequence[Usage], wanted: Gpu) -> L
         lanes += size * by_lanes
         for kind, count in block.items():
             kinds[kind] += count * by_warps * scale
-    # What an emulation does beside its instruction stands for less than nothing (instructions.py).
-    kinds = {kind: max(0.0, count) for kind, count in kinds.items()}
+    kinds = {
+        kind: max(0.0, count) for kind, count in kinds.items()
+    }  # some stand for less than nothing (instructions.py)
     (loads, load_waves), (stores, store_waves), (atomics, atomic_waves) = line.shared
     _, atomic_lanes, addresses, of_one, of_many = line.atomics
     f16, tf32, f8, integer = (each * scale for each in line.products)

@@ -26,8 +26,10 @@ ROUND = Constants(
     cycles_per_instruction=4,
     loads_in_flight=4,
     barrier_cycles=30,
+    first_cycles=500,
     block_cycles=500,
     line_cycles=1,
+    wavefront_cycles=0.5,
     slow_instructions=30,
     overlap=200,  # the largest part alone
 )
@@ -147,7 +149,28 @@ def test_reductions_in_bulk_are_atomics_of_l2() -> None:
     traffic = Traffic(buffer=0, bytes=2**30, bulk_reduced_sectors=1e6)
     one = launch(SMS * 8).model_copy(update={"traffic": (traffic,)})
     cycles = 1e6 / H200.figures.atomic_sectors_per_clock
-    assert parts(one)[Part.ATOMICS] == pytest.approx(cycles / H200.figures.clock_mhz)
+    assert parts(one)[Part.ATOMICS] == pytest.approx(cycles / H200.figures.clock_mhz, rel=0.001)
+
+
+def test_atomics_on_few_lines_wait_for_each_other() -> None:
+    """A million on 8 KB, which is 64 lines: 10 a cycle were measured, 50 on larger tables."""
+    sectors = footprints(1.0)[0].model_copy(update={"blocks": 64, "read": 256, "written": 256})
+    traffic = Traffic(buffer=0, bytes=8192, atomic_requests=1e5, atomic_sectors=1e6, footprints=(sectors,))
+    cycles = parts(launch(4096).model_copy(update={"traffic": (traffic,)}))[Part.ATOMICS] * H200.figures.clock_mhz
+    assert 1e6 / cycles == pytest.approx(10, rel=0.05)
+    merged = launch(4096, contention=Contention(same_address=4)).model_copy(update={"traffic": (traffic,)})
+    assert parts(merged)[Part.ATOMICS] * H200.figures.clock_mhz == pytest.approx(4 * cycles)
+
+
+def test_nobody_waits_for_atomics_and_starts_that_take_less_than_the_rest() -> None:
+    shared = ROUND.model_copy(update={"overlap": 2, "start_cycles": 1e-3})
+    plain = launch(2**16, loads=8)
+    traffic = Traffic(buffer=7, bytes=2**26, atomic_requests=1e5, atomic_sectors=1e5)
+    atomic = plain.model_copy(update={"traffic": (*plain.traffic, traffic)})
+    found = launch_time(atomic, H200, shared, L2(H200.figures.l2_bytes))
+    assert 0 < found.parts_us[Part.ATOMICS] < found.parts_us[Part.DRAM]
+    without = launch_time(plain, H200, shared, L2(H200.figures.l2_bytes))
+    assert found.device_us == pytest.approx(without.device_us, rel=0.05)
 
 
 def test_blocks_of_a_cluster_are_there_together() -> None:
@@ -235,14 +258,16 @@ def test_sectors_that_are_written_in_pieces_cost_more_of_l2() -> None:
 
 
 def test_global_memory_takes_lines_or_wavefronts_whichever_is_more() -> None:
-    """A stride of 32 touches 32 lines and takes 32 wavefronts; neighbours one of each."""
+    """A stride of 32 touches 31 lines beside the first and takes 32 wavefronts; neighbours take one."""
     by_wavefronts = ROUND.model_copy(update={"line_cycles": 0.01, "wavefront_cycles": 2})
     one = launch(4096, loads=1, stride=32)
     lines, wavefronts = (
         launch_time(one, H200, constants, L2(H200.figures.l2_bytes)).parts_us[Part.L1]
         for constants in (ROUND, by_wavefronts)
     )
-    assert wavefronts == pytest.approx(2 * lines)
+    assert wavefronts == pytest.approx(2 * 32 / 31 * lines)
+    near = launch_time(launch(4096, loads=1), H200, ROUND, L2(H200.figures.l2_bytes)).parts_us[Part.L1]
+    assert near == pytest.approx(0.5 / 31 * lines)
 
 
 def test_fences_of_the_cluster_hold_a_warp_up() -> None:
