@@ -9,6 +9,7 @@
     python benchmarks/gpu_model.py collect --out FOLDER [--tasks GLOB...] [--seconds S]
     python benchmarks/gpu_model.py tables FOLDER...
     python benchmarks/gpu_model.py fit | validate | intervals | parts | classes | draw
+    python benchmarks/gpu_model.py instructions
     python benchmarks/gpu_model.py whole --out FOLDER [-j 2]
 
 `counts` prints what a kernel does, by default the baseline at its heaviest case, as JSON, and the seconds that took.
@@ -29,6 +30,7 @@ import gpu_model_collecting as collecting
 import gpu_model_counters as counters
 import gpu_model_counting as counting
 import gpu_model_data as data
+import gpu_model_instructions as instructions
 import gpu_model_intervals as intervals
 import gpu_model_measuring as measuring
 import gpu_model_tables as tables
@@ -83,6 +85,7 @@ def main() -> None:
     ):
         commands.add_parser(name, help=words).add_argument("--gpu", default="h200")
     commands.add_parser("draw", help="draw what validate found")
+    commands.add_parser("instructions", help="fit the number of instructions to what Nsight Compute counted")
     collected = commands.add_parser("collect", help="times and counters of all kernels and their variants, on GPUs")
     collected.add_argument("--out", type=Path, required=True, help="folder, which later runs go on in")
     collected.add_argument("--earlier", type=Path, nargs="*", default=[], help="folders with what was measured before")
@@ -134,6 +137,8 @@ def main() -> None:
             validation.run_classes(given.gpu)
         case "draw":
             validation.run_draw()
+        case "instructions":
+            instructions.run()
         case "whole":
             data.count_all(given.out, given.jobs, "*", _ALL_CASES, _LIMIT_S)
             data.pack(given.out, validation.COUNTS)

@@ -39,7 +39,6 @@ from cudamaster.core import resources
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, content_hash
 from cudamaster.devices import ncu
 from cudamaster.devices.cuda import CudaDevice, find_gpus, measuring_cores
-from cudamaster.guards.flags import Flags
 from cudamaster.modelling import measured
 from cudamaster.models.playbook import merged
 from cudamaster.tasks import cards
@@ -268,17 +267,14 @@ def _built(unit: Unit, kernel: Kernel, until: float) -> Path:
     """Compile a kernel. It is our own text, so no guard reads it."""
     if time.monotonic() > until:
         raise TimeoutError("no time left to build it")
-    builder, device = unit.builder, unit.builder.device
+    builder = unit.builder
     if kernel.name == BASELINE:
-        builder._object(builder._task_text)
-        builder._object(builder._call_text(False))
-    folder = builder._folder(kernel.candidate)
-    flags = device.parse_command(kernel.candidate.command)
-    assert isinstance(flags, Flags), flags
-    compiled = builder._compile(kernel.candidate.code, flags, folder, False)
-    if compiled.object is None:
-        raise ValueError(compiled.log.strip()[:300])
-    return builder._localised(compiled.object)
+        builder.task_object()
+        builder.call_object()
+    try:
+        return builder.own_object(kernel.candidate)
+    except ValueError as error:
+        raise ValueError(str(error)[:300]) from error
 
 
 def _compiled_program(device: CudaDevice, folder: Path) -> Path:
@@ -303,11 +299,11 @@ def _linked(unit: Unit, program: Future[Path], folder: Path, kept: Kept) -> tupl
             kept.add("counters", unit, kernel, detail="not built")
     builder, home = unit.builder, folder / unit.name
     home.mkdir(parents=True, exist_ok=True)
-    wrapper = builder._signature.wrapper
-    call = builder._object(builder._call_text(False))
+    wrapper = unit.card.wrapper(unit.precision, optimized=True)
+    call = builder.call_object()
     names = subprocess.run(["nm", str(call)], capture_output=True, text=True, check=True).stdout.split()
     entry = next(name for name in names if "call_candidate" in name)
-    objects = [program.result(), builder._object(builder._task_text)]
+    objects = [program.result(), builder.task_object()]
     for number, kernel in enumerate(kernels):
         renames = [f"--redefine-sym={wrapper}=mskb_kernel_{number}", f"--redefine-sym={entry}=mskb_call_{number}"]
         for source, name in ((call, "call"), (kernel.built.result(), "kernel")):
@@ -551,7 +547,7 @@ def launches(text: str) -> dict[int, list[dict[str, object]]]:
             number = _volume(fields["Grid Size"]) - 1
             found[number] = []
             continue
-        figures = {metric: value for metric in METRICS if (value := ncu._number(fields.get(metric))) is not None}
+        figures = {metric: value for metric in METRICS if (value := ncu.number(fields.get(metric))) is not None}
         about = {"function": name, "grid": _volume(fields["Grid Size"]), "block": _volume(fields["Block Size"])}
         found[number].append({**about, **figures})
     return found

@@ -25,6 +25,7 @@ from gpu_model_accuracy import APART
 from gpu_model_fitting import Example, whole_us
 
 from cudamaster.core.likelihood import LEVEL, LIKELY, Errors, Makeup
+from cudamaster.core.modelled import joined_reach, weighted_mean
 from cudamaster.modelling import constants as fitting_constants
 from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling.constants import Constants, Intervals
@@ -144,11 +145,17 @@ def scores(of: Sequence[Call], errors: Errors) -> list[Scores]:
             weights = {label: weight for label, weight in timed.items() if label in base and label in a and label in b}
             if len(weights) < _FEWEST_CASES:
                 continue
-            speedups = {label: base[label].modelled_us / b[label].modelled_us for label in weights}
-            total = sum(weights[label] * speedups[label] for label in weights)
-            reach = sum(
-                weights[label] * speedups[label] / total * errors.reach(a[label].makeup, b[label].makeup)
-                for label in weights
+            p_of_a, p_of_b = (_p(base, each, weights, "modelled_us") for each in (a, b))
+            reach = joined_reach(
+                [
+                    (
+                        weight,
+                        base[label].modelled_us
+                        * (1 / p_of_a / a[label].modelled_us + 1 / p_of_b / b[label].modelled_us),
+                        errors.reach(a[label].makeup, b[label].makeup),
+                    )
+                    for label, weight in weights.items()
+                ]
             )
             logs = [
                 math.log(_p(base, b, weights, name) / _p(base, a, weights, name))
@@ -160,8 +167,7 @@ def scores(of: Sequence[Call], errors: Errors) -> list[Scores]:
 
 
 def _p(base: Mapping[str, Call], of: Mapping[str, Call], weights: Mapping[str, float], name: str) -> float:
-    total = sum(weights.values())
-    return sum(w * getattr(base[k], name) / getattr(of[k], name) for k, w in weights.items()) / total
+    return weighted_mean([(w, getattr(base[k], name) / getattr(of[k], name)) for k, w in weights.items()])
 
 
 def fit(of: Sequence[Pair]) -> tuple[Errors, np.ndarray]:

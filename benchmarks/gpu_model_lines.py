@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from gpu_model_accuracy import Compared
 
+from cudamaster.core.modelled import weighted_mean
+
 BASELINE = "baseline"
 # A kernel chosen in place of the best may be this much slower.
 NEARLY_BEST = 1.05
@@ -107,11 +109,11 @@ def scores_of_paths(
         of_case = weights(task)
         if BASELINE not in kernels or len(kernels) < 2 or not cases:
             continue
-        against, total = kernels[BASELINE], sum(of_case[case] for case in cases)
+        against = kernels[BASELINE]
         found[task, precision] = {
             name: (
-                sum(of_case[c] * against[c].modelled_us / own[c].modelled_us for c in sorted(cases)) / total,
-                sum(of_case[c] * against[c].measured_us / own[c].measured_us for c in sorted(cases)) / total,
+                weighted_mean([(of_case[c], against[c].modelled_us / own[c].modelled_us) for c in sorted(cases)]),
+                weighted_mean([(of_case[c], against[c].measured_us / own[c].measured_us) for c in sorted(cases)]),
             )
             for name, own in kernels.items()
         }

@@ -105,7 +105,7 @@ FIGURES = (
     Figure("load sectors", _traffic("load_sectors"), _named(_LD.format("sectors"))),
     Figure(
         "load sectors that L1 misses",
-        _traffic("missed_sectors"),
+        lambda one: one.time.moved.missed_sectors,
         _named("l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_miss.sum"),
         _put_traffic("missed_sectors"),
     ),

@@ -139,6 +139,16 @@ def test_two_kernels_are_compared_with_each_other_and_not_both_with_the_baseline
     assert close.change is Change.UNSURE
 
 
+def test_the_other_way_round_two_kernels_are_as_sure() -> None:
+    """The first is faster at one size and the second at the other, and their makeups differ much at one of them."""
+    first, second = verdict({"N=8": (500, 10), "N=9": (70, 35)}), verdict({"N=8": (500, 300), "N=9": (70, 2)})
+    there, back = modelled.against(first, second), modelled.against(second, first)
+    assert there is not None
+    assert back is not None
+    assert there.chance == pytest.approx(1 - (back.chance or 0))
+    assert there.interval.high == pytest.approx(1 / back.interval.low)
+
+
 def test_without_errors_or_makeups_nothing_is_said_of_two_kernels() -> None:
     """Records of before, and times of eager PyTorch."""
     older = GpuModel("v6", "NVIDIA H200", 1.8)

@@ -211,6 +211,19 @@ class Builder(SharedBuilder):
         """Remove a candidate's builds, unless they are in use: then it is for whoever uses them."""
         caching.remove_unused(self._folder(candidate))
 
+    def own_object(self, candidate: Candidate) -> Path:
+        """A candidate as an object, of which only the wrapper is visible. No guard reads it: its text is ours.
+
+        Raises ValueError with what the compiler says where it does not compile.
+        """
+        flags = self.device.parse_command(candidate.command)
+        if isinstance(flags, Refusal):
+            raise ValueError(str(flags))
+        compiled = self._compile(candidate.code, flags, self._folder(candidate), False)
+        if compiled.object is None:
+            raise ValueError(compiled.log.strip())
+        return self._localised(compiled.object)
+
     def traced_worker(self, candidate: Candidate) -> Build:
         """The worker that counts what the kernels of a successfully built candidate do."""
         return self._observed_worker(candidate, "trace")

@@ -111,7 +111,7 @@ class SharedBuilder:
 
     def judge(self) -> Path:
         """The executable that runs cases and judges, without any kernel of the task. Raises DeviceError."""
-        return self._linked([self._object(self._judge_text), self._object(self._task_text)], debug=False)
+        return self._linked([self._object(self._judge_text), self.task_object()], debug=False)
 
     def baseline_command(self, debug: bool = False) -> tuple[str, ...]:
         """What starts the baseline's worker: an executable, or for a module a Python with PyTorch. Raises DeviceError.
@@ -169,6 +169,14 @@ class SharedBuilder:
             self._object(_Text("the library's file", name, source, tuple(flags), about=about)),
         ]
         return self._linked(objects, debug=False, libraries=libraries)
+
+    def task_object(self) -> Path:
+        """The task's cases, as an object. Raises DeviceError."""
+        return self._object(self._task_text)
+
+    def call_object(self) -> Path:
+        """A worker's call of the wrapper, as an object. Raises DeviceError."""
+        return self._object(self._call_text(debug=False))
 
     def _worker_objects(self, debug: bool) -> list[Path]:
         """The objects that turn a kernel into a worker: main, and the call of the wrapper."""

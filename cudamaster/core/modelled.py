@@ -23,18 +23,19 @@ def of_case(times: Modelled, model: GpuModel) -> Comparison:
 
 def of_cases(cases: Sequence[tuple[float, Modelled]], model: GpuModel) -> Comparison:
     """P over cases of a weight and the model's times. Without known errors, by the one that holds for all kernels."""
-    score = _mean([(weight, each.baseline_us / each.candidate_us) for weight, each in cases])
+    score = weighted_mean([(weight, each.baseline_us / each.candidate_us) for weight, each in cases])
     parts = [_part(weight, each, model.errors) for weight, each in cases]
     known = [part for part in parts if part is not None]
     if model.errors is None or len(known) < len(parts):
         return speed.modelled(score, model.ratio_error)
-    return model.errors.speed(score, _joined(known))
+    return model.errors.speed(score, joined_reach(known))
 
 
 def against(before: Verdict, after: Verdict) -> Comparison | None:
     """The speedup of the kernel of `after` over that of `before`, the ratio of their P; None where it is not known.
 
-    Both were judged against one baseline, whose own error is in both and counts for nothing here.
+    Both were judged against one baseline, whose own error is in both and counts for nothing here. The other way
+    round it says the opposite: cases count by what they add to both P.
     """
     model = after.modelled
     if before.score is None or after.score is None or model is None or before.modelled is None:
@@ -45,16 +46,21 @@ def against(before: Verdict, after: Verdict) -> Comparison | None:
     parts = []
     for case in after.cases:
         if case.sweep and case.modelled is not None:
-            one, other = _makeup(earlier.get(case.label)), case.modelled.candidate_makeup
-            if one is None or other is None:
+            first, second = _of(earlier.get(case.label)), _of(case)
+            if first is None or second is None:
                 return None
-            ratio = case.modelled.baseline_us / case.modelled.candidate_us
-            parts.append((case.weight, ratio, errors.reach(one, other)))
-    return errors.speed(after.score / before.score, _joined(parts)) if parts else None
+            (ratio, one), (other_ratio, other) = first, second
+            share = ratio / before.score + other_ratio / after.score
+            parts.append((case.weight, share, errors.reach(one, other)))
+    return errors.speed(after.score / before.score, joined_reach(parts)) if parts else None
 
 
-def _makeup(case: CaseVerdict | None) -> Makeup | None:
-    return None if case is None or case.modelled is None else case.modelled.candidate_makeup
+def _of(case: CaseVerdict | None) -> tuple[float, Makeup] | None:
+    """The speedup of a kernel at a case, and what its call is made of."""
+    times = None if case is None else case.modelled
+    if times is None or times.candidate_makeup is None:
+        return None
+    return times.baseline_us / times.candidate_us, times.candidate_makeup
 
 
 def _part(weight: float, times: Modelled, errors: Errors | None) -> _Part | None:
@@ -64,11 +70,12 @@ def _part(weight: float, times: Modelled, errors: Errors | None) -> _Part | None
     return weight, times.baseline_us / times.candidate_us, reach
 
 
-def _mean(parts: Sequence[tuple[float, float]]) -> float:
+def weighted_mean(parts: Sequence[tuple[float, float]]) -> float:
+    """P, of the weights and the speedups of its cases."""
     return math.fsum(weight * ratio for weight, ratio in parts) / math.fsum(weight for weight, _ in parts)
 
 
-def _joined(parts: Sequence[_Part]) -> float:
+def joined_reach(parts: Sequence[_Part]) -> float:
     """The reach of P: cases are off in the same direction, so theirs are averaged by what each contributes to P."""
     total = math.fsum(weight * ratio for weight, ratio, _ in parts)
     return math.fsum(weight * ratio / total * reach for weight, ratio, reach in parts)

@@ -143,7 +143,7 @@ def parse(
     by_kernel: dict[str, list[Mapping[str, float]]] = {}
     for launch in launches:
         fields = dict(zip(header, launch, strict=False))
-        figures = {name: value for name in (DURATION, *metrics) if (value := _number(fields.get(name))) is not None}
+        figures = {name: value for name in (DURATION, *metrics) if (value := number(fields.get(name))) is not None}
         if DURATION not in figures:
             return NoProfile(f"Nsight Compute gave no duration for a launch of {printed_name(fields['Kernel Name'])}")
         by_kernel.setdefault(printed_name(fields["Kernel Name"]), []).append(figures)
@@ -170,7 +170,7 @@ def _failure(text: str) -> str | None:
     return None
 
 
-def _number(field: str | None) -> float | None:
+def number(field: str | None) -> float | None:
     """A figure as Nsight Compute prints it, thousands separated by commas; None for "n/a" and the like."""
     try:
         value = float((field or "").replace(",", ""))

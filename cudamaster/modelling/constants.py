@@ -29,27 +29,32 @@ class _Strict(BaseModel):
 class Constants(_Strict):
     """What the model multiplies counts by; cycles are those of an SM."""
 
-    # Instructions of the GPU for one of integers or control that the host's build executes; nvcc needs two for an
-    # address, say. Arithmetic and requests to memory are counted rightly.
+    # Instructions of the GPU for one of integers that the host's build executes, and for a request to global memory
+    # with its address. Arithmetic, branches and requests to shared memory are counted rightly.
     instruction_scale: _Positive
+    instructions_of_request: _Positive = 1.0
     # What a warp executes beside that: parameters, its index, addresses, its end. Nsight Compute counts so many more
     # of simple kernels than the host's code has.
     instructions_beside: Annotated[float, Field(ge=0)]
-    # Cycles from one instruction of a warp to its next, nobody else issuing; of arithmetic in fp32, which is often
-    # independent; and of tensor instructions of 16x16x16, which wait for their factors and sums.
+    # Cycles from one instruction of a warp to its next that needs nothing of it, nobody else issuing; multiply-adds in
+    # fp32 need one.
     cycles_per_instruction: _Positive
-    cycles_per_multiply_add: _Positive = 1.0
-    matrix_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Loads of a warp that are on their way together.
     loads_in_flight: _Positive
-    # What a barrier holds a warp up, in the mean of a cooperative launch's, of which some are for the whole grid, too.
+    # What a barrier holds a warp up, with so much more for each warp of the block; and in the mean of a cooperative
+    # launch's, of which some are for the whole grid, too.
     barrier_cycles: _Positive
+    barrier_warp_cycles: Annotated[float, Field(ge=0)] = 0.0
     grid_barrier_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # From a launch's first block to its first request: its instructions and parameters come from memory.
+    first_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From a block's start to its first instruction, and from its last to the next block's start.
     block_cycles: _Positive
     # What a cooperative launch, and one of clusters, needs beside that until its blocks start.
     cooperative_cycles: Annotated[float, Field(ge=0)] = 0.0
     cluster_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # What a launch with atomics takes for the last of them, and for what waits for its answer.
+    answer_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From the start of one block on an SM to that of the next, while there is room.
     start_cycles: Annotated[float, Field(ge=0)] = 0.0
     # L1 per line of 128 bytes that a request touches, and per wavefront of its data, whichever is more.
@@ -57,6 +62,8 @@ class Constants(_Strict):
     wavefront_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Sectors that L2 takes as long for as for one that is written again, because requests write it in pieces.
     piece_sectors: Annotated[float, Field(ge=1)] = 1.0
+    # What L2 takes for a byte that a copy in bulk reads, of what it takes for one of a load.
+    bulk_share: _Share = 1.0
     # What an arrival or a wait at an mbarrier with the scope of the cluster holds a warp up: a fence of all memory.
     fence_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Instructions of a function that is a subroutine on a GPU too.

@@ -130,6 +130,15 @@ class Spread(_Counted):
     largest: _Count
 
 
+class Way(_Counted):
+    """The way through a block, mean of blocks and the longest: from one barrier of all its threads to the next, the
+    others wait for the warp that has most to do. Waits are those of `waits_of_warp`."""
+
+    instructions: Spread
+    waits: Spread
+    cold_waits: Spread
+
+
 class Contention(_Counted):
     """Atomics on one address: how many a launch sends to the address that gets most, and all in the launch."""
 
@@ -156,9 +165,14 @@ class Launch(_Counted):
     dynamic_shared_bytes: _Whole
     static_shared_bytes: _Whole | None = None
     registers: _Whole | None = None
+    # Bytes that a thread stores to and loads from local memory because it has too few registers, each instruction once.
+    spill_store_bytes: _Whole = 0
+    spill_load_bytes: _Whole = 0
     cooperative: bool = False
     traced_blocks: _Positive
     instructions: Instructions
+    # Cycles of all warps for instructions of which each needs what the one before brings; 0 in counts from before.
+    chained_cycles: _Count = 0
     traffic: tuple[Traffic, ...] = ()
     shared: Shared = Shared()
     products: Products = Products()
@@ -167,6 +181,8 @@ class Launch(_Counted):
     barriers: Spread
     # Arrivals and waits of a warp at mbarriers with the scope of the cluster: each is a fence of all memory.
     cluster_fences: Spread = Spread(mean=0, largest=0)
+    # What a warp sleeps by itself (__nanosleep), in nanoseconds; waiting for another thread counts once.
+    slept_ns_of_warp: Spread = Spread(mean=0, largest=0)
     requests_of_warp: Spread  # to global memory
     # Global loads of a warp that come one after another because each waits for the one before, and those of them that
     # ask for something which the warp has not had lately. Copies in bulk that it waits for are such loads.
@@ -174,6 +190,7 @@ class Launch(_Counted):
     cold_waits_of_warp: Spread
     instructions_of_warp: Spread
     instructions_of_block: Spread
+    way_of_block: Way | None = None  # None in counts from before it was counted
 
 
 class Other(_Counted):

@@ -22,17 +22,22 @@ from cudamaster.devices.kernel_names import plain_name
 from cudamaster.modelling.constants import Constants
 from cudamaster.modelling.counts import Launch, Spread
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.memory import L2, Moved, moved
+from cudamaster.modelling.memory import L2, SECTOR_BYTES, L1s, Moved, moved
 from cudamaster.profiling import launches
 from cudamaster.profiling.launches import Occupancy
 
 WARP = 32
+_LINE_BYTES = 128
+# Of many lines some share a slice of L2: additions to 1 to 4096 lines on an H200.
+_MOST_CROWDED = 2.5
 # What a kernel is taken to use where no compiler for the GPU has said it.
 _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
 # So many times as many waits as the mean has a warp that spins.
 _SPINNING = 20
+# Barriers of a warp from which on its block goes through its work in phases.
+_PHASES = 2
 
 
 class Part(StrEnum):
@@ -49,6 +54,9 @@ class Part(StrEnum):
     ATOMICS = "atomics"
     STARTS = "starts of blocks"
     LATENCY = "latency"
+
+
+_QUEUES = (Part.STARTS, Part.ATOMICS)
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,14 @@ class Work:
 def work(launch: Launch, gpu: Gpu, l2: L2) -> Work:
     """How a launch lies on the GPU, and what it moves; `l2` is left as it leaves it."""
     shape, assumed = _shape(launch, gpu)
-    return Work(shape, moved(launch.traffic, shape.blocks, shape.in_flight, l2), assumed)
+    return Work(shape, moved(launch.traffic, shape.blocks, shape.in_flight, l2, _l1s(launch, gpu, shape)), assumed)
+
+
+def _l1s(launch: Launch, gpu: Gpu, shape: _Shape) -> L1s:
+    figures = gpu.figures
+    of_block = launch.dynamic_shared_bytes + (launch.static_shared_bytes or 0) + figures.reserved_shared_bytes
+    resident = min(max(1, shape.occupancy.blocks), math.ceil(shape.blocks / figures.sms))
+    return L1s(int(figures.sms), max(0.0, figures.l1_bytes - min(resident * of_block, figures.shared_bytes_per_sm)))
 
 
 def launch_time(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> LaunchTime:
@@ -115,17 +130,19 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     filling = _filling(launch, gpu, constants, bytes_moved)
     cycles = {
         **_units(launch, gpu, constants, shape),
-        Part.L1: _l1(launch, constants) * shape.busiest,
+        Part.L1: _l1(launch, gpu, constants) * shape.busiest,
         Part.ATOMICS: _atomics(launch, gpu),
         Part.STARTS: constants.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
     }
-    parts = {part: gpu.microseconds(each) for part, each in cycles.items()} | _levels(bytes_moved, gpu, constants)
+    parts = {part: gpu.microseconds(each) for part, each in cycles.items()} | _levels(
+        launch, bytes_moved, gpu, constants
+    )
     head = gpu.microseconds(filling)
     return LaunchTime(
         kernel=launch.kernel,
         count=launch.count,
-        device_us=head + _joined(tuple(parts.values()), constants.overlap),
+        device_us=head + _overlapped(parts, constants.overlap),
         # What fills the GPU is latency, too.
         parts_us={**parts, Part.LATENCY: parts[Part.LATENCY] + head},
         occupancy=shape.occupancy,
@@ -203,10 +220,10 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
 def _instructions(launch: Launch, constants: Constants) -> float:
     """Warp instructions of the GPU in the launch: arithmetic and requests as counted, what leads to them scaled."""
     mix = launch.instructions
-    leading = constants.instruction_scale * (mix.integer + mix.control + mix.other)
+    leading = constants.instruction_scale * mix.integer + mix.control + mix.other
     arithmetic = mix.fma + mix.fp32 + mix.fp64 + mix.conversion
     kept = mix.special + mix.matrix + mix.shuffle + constants.slow_instructions * mix.slow
-    return leading + arithmetic + _memory_instructions(launch) + kept + _beside(launch, constants)
+    return leading + arithmetic + _memory_instructions(launch, constants) + kept + _beside(launch, constants)
 
 
 def _beside(launch: Launch, constants: Constants) -> float:
@@ -214,10 +231,15 @@ def _beside(launch: Launch, constants: Constants) -> float:
     return constants.instructions_beside * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
 
 
-def _memory_instructions(launch: Launch) -> float:
+def _global_requests(launch: Launch) -> float:
+    return sum(each.load_requests + each.store_requests + each.atomic_requests for each in launch.traffic)
+
+
+def _memory_instructions(launch: Launch, constants: Constants) -> float:
+    """Requests to memory; those to global memory with what makes their addresses."""
     shared = launch.shared
-    of_global = sum(each.load_requests + each.store_requests + each.atomic_requests for each in launch.traffic)
-    return of_global + shared.load_requests + shared.store_requests + shared.atomic_requests
+    of_shared = shared.load_requests + shared.store_requests + shared.atomic_requests
+    return constants.instructions_of_request * _global_requests(launch) + of_shared
 
 
 def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dict[Part, float]:
@@ -248,19 +270,29 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
     }
 
 
-def _l1(launch: Launch, constants: Constants) -> float:
+def _l1(launch: Launch, gpu: Gpu, constants: Constants) -> float:
     """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
-    lines = sum(each.lines for each in launch.traffic)
+    lines = sum(each.lines for each in launch.traffic) + _spilled_bytes(launch) / _LINE_BYTES
     wavefronts = sum(each.wavefronts for each in launch.traffic)
-    of_global = max(constants.line_cycles * lines, constants.wavefront_cycles * wavefronts)
-    return launch.instructions.shuffle + of_global + launch.shared.wavefronts
+    # A request of neighbours that begins amid a line costs no more for it.
+    others = max(0.0, lines - _global_requests(launch))
+    of_global = max(constants.line_cycles * others, constants.wavefront_cycles * wavefronts)
+    shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
+    return shuffles + of_global + launch.shared.wavefronts
 
 
-def _levels(bytes_moved: Moved, gpu: Gpu, constants: Constants) -> dict[Part, float]:
-    """Microseconds that L2 and DRAM take."""
+def _spilled_bytes(launch: Launch) -> float:
+    """What threads store for want of registers and load again, each instruction once."""
+    of_thread = launch.spill_store_bytes + launch.spill_load_bytes
+    return of_thread * math.prod(launch.grid) * math.prod(launch.block)
+
+
+def _levels(launch: Launch, bytes_moved: Moved, gpu: Gpu, constants: Constants) -> dict[Part, float]:
+    """Microseconds that L2 and DRAM take. What threads spill goes through L2, as no L1 keeps that of all of them."""
     figures = gpu.figures
     pieces = max(0.0, bytes_moved.l2_written - bytes_moved.written_once)
     through = bytes_moved.l2_read + bytes_moved.l2_written + (constants.piece_sectors - 1) * pieces
+    through += _spilled_bytes(launch) - (1 - constants.bulk_share) * bytes_moved.bulk_read
     dram = bytes_moved.dram_read / figures.read_bytes_per_s + bytes_moved.dram_written / figures.write_bytes_per_s
     if bytes_moved.dram_read > 0 and bytes_moved.dram_written > 0:
         dram = max(dram, (bytes_moved.dram_read + bytes_moved.dram_written) / figures.copy_bytes_per_s)
@@ -273,24 +305,42 @@ def sectors_of_atomics(launch: Launch) -> float:
 
 
 def _atomics(launch: Launch, gpu: Gpu) -> float:
-    figures = gpu.figures
-    hottest = launch.contention.hottest / max(1.0, launch.contention.same_address)
-    return max(sectors_of_atomics(launch) / figures.atomic_sectors_per_clock, hottest / figures.same_address_per_clock)
+    """Cycles of L2: operations on one line wait for each other, and lanes of a warp at one address count each."""
+    figures, same = gpu.figures, max(1.0, launch.contention.same_address)
+    cycles, of_one = 0.0, 1 / figures.same_address_per_clock
+    for each in launch.traffic:
+        if operations := each.atomic_sectors * same + each.bulk_reduced_sectors:
+            touched = max((found.written for found in each.footprints), default=each.bytes / SECTOR_BYTES)
+            lines = max(1.0, touched * SECTOR_BYTES / _LINE_BYTES)
+            crowded = min(_MOST_CROWDED, max(1.0, (lines / WARP) ** 0.4))
+            cycles += operations * (1 / figures.atomic_sectors_per_clock + of_one * crowded / lines)
+    return max(cycles, launch.contention.hottest * of_one)
 
 
 def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
     """Cycles until the first blocks have something to work on."""
     waits = launch.cold_waits_of_warp.largest > 0
-    cycles = constants.block_cycles + (_cold_latency(gpu, bytes_moved) if waits else 0.0)
+    cycles = constants.first_cycles + (_cold_latency(launch, gpu, bytes_moved) if waits else 0.0)
     # Blocks that are to be there together start when there is room for all of them.
     cycles += constants.cooperative_cycles if launch.cooperative else 0.0
+    # A launch is over when its last atomics are; mostly a block waits for their answer and goes on by it.
+    cycles += constants.answer_cycles if any(each.atomic_requests for each in launch.traffic) else 0.0
     return cycles + (constants.cluster_cycles if math.prod(launch.cluster) > 1 else 0.0)
 
 
-def _cold_latency(gpu: Gpu, bytes_moved: Moved) -> float:
-    """Of a load that L1 does not have: L2's, or DRAM's in the share of what L2 does not have."""
+def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
+    """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2."""
     near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
-    return near + bytes_moved.missed_share * (far - near)
+    lines = max(1.0, _lines_of_wait(launch, bytes_moved))
+    return far - math.pow(1 - bytes_moved.missed_share, lines) * (far - near)
+
+
+def _lines_of_wait(launch: Launch, bytes_moved: Moved) -> float:
+    """Lines that a warp waits for together, where L1 has not got them."""
+    sectors = sum(each.load_sectors + each.store_sectors + each.atomic_sectors for each in launch.traffic)
+    lines = sum(each.lines for each in launch.traffic)
+    waits = launch.cold_waits_of_warp.mean * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
+    return bytes_moved.missed_sectors * lines / (sectors * waits) if sectors * waits > 0 else 1.0
 
 
 def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved) -> float:
@@ -302,7 +352,7 @@ def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, byte
     longest = _way(launch, gpu, constants, shape, bytes_moved, largest=True)
     first = constants.block_cycles
     if launch.cold_waits_of_warp.largest > 0:
-        first += _cold_latency(gpu, bytes_moved)
+        first += _cold_latency(launch, gpu, bytes_moved)
     return max(0.0, (shape.rounds - 1) * mean + max(mean, longest) - first)
 
 
@@ -311,29 +361,65 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
     # A warp that spins waits for another one, whose way is counted.
     largest = largest and not _spins(launch)
-    longer = _ratio(launch.instructions_of_warp) if largest else 1.0
-    mix = launch.instructions
-    multiply_adds = mix.fma + mix.fp32
-    others = _instructions(launch, constants) - multiply_adds - mix.matrix
-    issuing = (
-        others * constants.cycles_per_instruction
-        + multiply_adds * constants.cycles_per_multiply_add
-        + mix.matrix * constants.matrix_cycles
-    )
+    longer, waits, cold = _done(launch, largest=largest)
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
-    barriers, waits, cold, fences = (
-        of.largest if largest else of.mean
-        for of in (launch.barriers, launch.waits_of_warp, launch.cold_waits_of_warp, launch.cluster_fences)
+    barriers, fences, slept_ns = (
+        of.largest if largest else of.mean for of in (launch.barriers, launch.cluster_fences, launch.slept_ns_of_warp)
     )
     return (
         constants.block_cycles
-        + issuing / warps * longer
-        + cold * _cold_latency(gpu, bytes_moved)
+        + (_issuing(launch, constants) + _of_products(launch, gpu, shape)) / warps * longer
+        + cold * _cold_latency(launch, gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
-        + barriers * (constants.grid_barrier_cycles if launch.cooperative else constants.barrier_cycles)
+        + barriers * _barrier(launch, constants, shape)
         + fences * constants.fence_cycles
+        + slept_ns * figures.clock_mhz / 1000
     )
+
+
+def _barrier(launch: Launch, constants: Constants, shape: _Shape) -> float:
+    """Cycles of a barrier: all warps of the block come to it one after another."""
+    if launch.cooperative:
+        return constants.grid_barrier_cycles
+    return constants.barrier_cycles + constants.barrier_warp_cycles * shape.warps_of_block
+
+
+def _issuing(launch: Launch, constants: Constants) -> float:
+    """Cycles of all warps for their instructions, one warp alone: as long as those that wait for each other take, or
+    for one to be issued after another, multiply-adds one a cycle."""
+    mix = launch.instructions
+    multiply_adds = mix.fma + mix.fp32
+    others = _instructions(launch, constants) - multiply_adds - mix.matrix
+    return max(others * constants.cycles_per_instruction + multiply_adds, launch.chained_cycles)
+
+
+def _of_products(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
+    """Cycles of all warps for products in tensor cores, whose factors come from shared memory: one after the other.
+
+    Warps that meet at barriers come to both together, so each waits for all of its block. (Multiply-adds are issued
+    while the next factors come.)
+    """
+    figures, products = gpu.figures, launch.instructions.matrix
+    if not products > 0:
+        return 0.0
+    together = shape.warps_of_block if launch.barriers.mean >= _PHASES else 1
+    of_core = _MATRIX_OPERATIONS / (figures.matrix_operations / figures.schedulers)
+    return launch.shared.wavefronts * together + products * of_core * max(1.0, together / figures.schedulers)
+
+
+def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:
+    """Instructions as multiples of a mean warp's, waits, and those of them that L1 does not end: of the mean block or
+    the longest. At each barrier the block's warps wait for the one that had most to do since the last."""
+    way, of_warp = launch.way_of_block, launch.instructions_of_warp
+    if way is None or _spins(launch):
+        longer = _ratio(of_warp) if largest else 1.0
+        waits, cold = launch.waits_of_warp, launch.cold_waits_of_warp
+    else:
+        instructions = way.instructions.largest if largest else way.instructions.mean
+        longer = instructions / of_warp.mean if of_warp.mean > 0 else 1.0
+        waits, cold = way.waits, way.cold_waits
+    return (longer, waits.largest, cold.largest) if largest else (longer, waits.mean, cold.mean)
 
 
 def _spins(launch: Launch) -> bool:
@@ -344,6 +430,13 @@ def _spins(launch: Launch) -> bool:
 
 def _ratio(of: Spread) -> float:
     return max(1.0, of.largest / of.mean) if of.mean > 0 else 1.0
+
+
+def _overlapped(parts: Mapping[Part, float], power: float) -> float:
+    """What parts take side by side. Starts of blocks and atomics are queues in front of the others and behind them:
+    while one of these is long, nobody waits for anything else."""
+    others = tuple(us for part, us in parts.items() if part not in _QUEUES)
+    return max(_joined(others, power), *(parts[part] for part in _QUEUES))
 
 
 def _joined(parts: tuple[float, ...], power: float) -> float:

@@ -3,6 +3,9 @@
 Blocks that are in flight together, a wave, read what they share once. Over the waves, what a wave reads is there still
 if what all buffers were asked for since then fits in L2; to the degree that it does not, it is read anew. What a launch
 left in L2 the next one finds. Left out: sets and replacement, sectors that are fetched for a neighbour.
+
+Blocks that gather from one stretch of memory find part of it in the L1 of their SM, where others have brought it. The
+counts know of each block with its share of an L1 alone.
 """
 
 from __future__ import annotations
@@ -14,6 +17,19 @@ from dataclasses import dataclass, field
 from cudamaster.modelling.counts import Footprint, Traffic
 
 SECTOR_BYTES = 32
+# Part of L2 that holds what is written but not yet in DRAM when a launch ends: dram__bytes_write of 24 launches on an
+# H200 that write 27 MB and more, 0.17 to 0.40; slow ones, which write less than 100 GB/s, leave nothing.
+_LEFT_IN_L2 = 0.3
+# Waves that touch as much together as so many times the buffer come to it again and again; others go through it once.
+# L2 keeps what is touched again before it is full, and less and less until half as much more is touched meanwhile.
+# Both by the bytes that 42 launches read from DRAM.
+_SWEEPS, _FADES = 3.0, 0.5
+# Of a gather from a stretch that fits in L1, the part that hits there while other loads are on their way: 0.45 to 0.65
+# by the counters of eight launches.
+_KEPT_IN_L1 = 0.5
+# A gather is what a block loads so many times at most. Several blocks touch so much of what they would without
+# anything in common, and so little of it if that is sure.
+_MOST_AGAIN, _MOST_APART, _SURELY_IN_COMMON = 1.5, 0.997, 0.9
 
 
 @dataclass(frozen=True)
@@ -25,11 +41,21 @@ class Moved:
     dram_read: float
     dram_written: float
     written_once: float = 0.0  # what is left of those written if each sector counts once
+    missed_sectors: float = 0.0  # of loads, in L1
+    bulk_read: float = 0.0  # of those through L2, what copies in bulk read
 
     @property
     def missed_share(self) -> float:
         """Part of what the SMs read from L2 that comes from DRAM, 0 to 1."""
         return min(1.0, self.dram_read / self.l2_read) if self.l2_read > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class L1s:
+    """The L1 caches of a GPU: how many, and the bytes of one that a launch's shared memory leaves."""
+
+    sms: int
+    capacity: float
 
 
 @dataclass
@@ -55,33 +81,116 @@ class L2:
             excess -= gone
 
 
-def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2) -> Moved:
-    """Bytes that a launch of `blocks` moves, `in_flight` of them at a time; L2 is left as the launch leaves it."""
+def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: L1s | None = None) -> Moved:
+    """Bytes that a launch of `blocks` moves, `in_flight` of them at a time; L2 is left as the launch leaves it.
+
+    Without `l1s`, no block finds in L1 what another one has asked for, but for what the counts know of that.
+    """
+    gathers = {each.buffer: _gather(each, blocks) for each in traffic}
+    missed = {
+        each.buffer: each.missed_sectors * (1 - _found_in_l1(gathers[each.buffer], each, l1s)) for each in traffic
+    }
     waves = max(1.0, blocks / in_flight)
     sizes = {each.buffer: _touched(each, blocks, _both) for each in traffic}
-    of_wave = {each.buffer: _touched(each, min(in_flight, blocks), _both) for each in traffic}
-    read = written = 0.0
+    waves_of = {each.buffer: _wave(each, min(in_flight, blocks), gathers[each.buffer]) for each in traffic}
+    of_wave = {
+        each.buffer: _touched(each, min(in_flight, blocks), _both)
+        if gathers[each.buffer] is None
+        else waves_of[each.buffer]
+        for each in traffic
+    }
+    read = written = evicted = 0.0
     for each in traffic:
         once = _touched(each, blocks, _read)
         missing = max(0.0, 1.0 - l2.holds(each.buffer) / max(sizes[each.buffer], 1.0))
-        wave = _touched(each, min(in_flight, blocks), _read)
-        # Until the buffer's turn comes again, so many waves go by, and all buffers go on in the meantime.
+        wave = waves_of[each.buffer]
+        # Until the buffer's turn comes again, so many waves go by, and all buffers go on in the meantime. Where waves
+        # go through it once, what two of them share are the edges of neighbours.
         cycle = max(1.0, once / wave) if wave > 0 else 1.0
+        cycle = cycle if waves >= _SWEEPS * cycle else 1.0
         between = sum(min(sizes[buffer], cycle * touched) for buffer, touched in of_wave.items())
-        again = max(0.0, 1.0 - l2.capacity / between) if between > 0 else 0.0
-        asked = (each.missed_sectors + each.bulk_read_sectors) * SECTOR_BYTES
+        again = _gone(between, l2.capacity)
+        asked = (missed[each.buffer] + each.bulk_read_sectors) * SECTOR_BYTES
         read += min(asked, once * missing + max(0.0, waves * wave - once) * again)
-        written += _touched(each, blocks, _written)
+        # What is written anew in a later wave has been in DRAM meanwhile, to the same degree.
+        stored, of_one = (_touched(each, n, _written) for n in (blocks, min(in_flight, blocks)))
+        written += stored
+        evicted += max(0.0, waves * of_one - stored) * again
     for each in traffic:
         l2.touch(each.buffer, sizes[each.buffer])
     return Moved(
-        l2_read=sum(each.missed_sectors + each.bulk_read_sectors for each in traffic) * SECTOR_BYTES,
+        l2_read=sum(missed[each.buffer] + each.bulk_read_sectors for each in traffic) * SECTOR_BYTES,
         l2_written=sum(each.store_sectors + each.bulk_written_sectors for each in traffic) * SECTOR_BYTES,
         dram_read=read,
-        # What L2 can hold need not have been written when the launch is over.
-        dram_written=max(0.0, written - l2.capacity),
+        # Some of it need not have been written when the launch is over.
+        dram_written=max(0.0, written + evicted - _LEFT_IN_L2 * l2.capacity),
         written_once=written,
+        missed_sectors=sum(missed.values()),
+        bulk_read=sum(each.bulk_read_sectors for each in traffic) * SECTOR_BYTES,
     )
+
+
+def _gone(between: float, capacity: float) -> float:
+    """Part of what was touched that L2 no longer holds after so many bytes of others."""
+    return min(1.0, max(0.0, (between / capacity - 1) / _FADES))
+
+
+@dataclass(frozen=True)
+class _Gather:
+    """Blocks that touch places of their own of a stretch of memory, at random: so many sectors `one` of them, of the
+    stretch's, and so many blocks before the next stretch comes. `sure` if what they have in common is no chance."""
+
+    one: float
+    stretch: float
+    blocks: float
+    sure: bool
+
+    def touched(self, blocks: float) -> float:
+        """Distinct sectors that so many neighbouring blocks touch."""
+        together = min(blocks, self.blocks)
+        of_stretch = self.stretch * (1 - (1 - self.one / self.stretch) ** together)
+        return float(of_stretch * max(1.0, blocks / self.blocks))
+
+
+def _gather(traffic: Traffic, blocks: int) -> _Gather | None:
+    """How blocks gather from a buffer, if they do: neighbours touch something in common, and each of them little twice.
+
+    How long the stretch is follows from what one and several of them touch, and how many blocks gather from it from the
+    stretches that there are.
+    """
+    points = sorted({each.blocks: each.read for each in traffic.footprints if each.read > 0}.items())
+    if len(points) < 2 or points[0][0] != 1:
+        return None
+    (_, one), (together, several) = points[:2]
+    apart = several / (together * one)
+    if traffic.load_sectors / blocks > _MOST_AGAIN * one or not 1.1 * one < several or apart > _MOST_APART:
+        return None
+    low, high = several, 1e4 * several
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        touched = middle * (1 - (1 - one / middle) ** together)
+        low, high = (middle, high) if touched < several else (low, middle)
+    stretches = max(1.0, _touched(traffic, blocks, _read) / SECTOR_BYTES / low)
+    return _Gather(one, low, blocks / stretches, apart < _SURELY_IN_COMMON)
+
+
+def _found_in_l1(gather: _Gather | None, traffic: Traffic, l1s: L1s | None) -> float:
+    """Part of the loads that a block with an L1 to itself misses, and finds there as others of its SM asked for it."""
+    if l1s is None or gather is None or not gather.sure or gather.blocks <= l1s.sms:
+        return 0.0
+    of_sm = gather.blocks / l1s.sms
+    fresh = gather.touched(of_sm) / (of_sm * gather.one)
+    # With others or without, no more of its loads hit than L1 holds of the stretch.
+    hits = _KEPT_IN_L1 * min(1.0, l1s.capacity / (gather.stretch * SECTOR_BYTES))
+    own = traffic.missed_sectors / traffic.load_sectors if traffic.load_sectors > 0 else 0.0
+    kept = max(0.0, 1 - (1 - hits) / own) if own > 0 else 0.0
+    return min(1 - fresh, kept)
+
+
+def _wave(traffic: Traffic, blocks: int, gather: _Gather | None) -> float:
+    """Bytes that so many blocks read together."""
+    found = _touched(traffic, blocks, _read)
+    return found if gather is None else min(found, SECTOR_BYTES * gather.touched(blocks))
 
 
 def _read(footprint: Footprint) -> float:

@@ -102,7 +102,7 @@ def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
     cycles = gpu.cycles(elapsed_us)
     resident = min(time.occupancy.blocks, time.blocks / sms) * time.warps_of_block
     loaded = sum(each.load_sectors for each in launch.traffic)
-    missed = sum(each.missed_sectors for each in launch.traffic)
+    missed = time.moved.missed_sectors
     at_l2 = time.moved.l2_read + time.moved.l2_written
     found = {
         "sm__throughput.avg.pct_of_peak_sustained_elapsed": share(busiest * even),

@@ -171,7 +171,8 @@ class Clocks:
 
     @property
     def device_us(self) -> float:
-        """From the start of the first work on the device to the end of the last, as an empty kernel would have it."""
+        """From where an empty kernel would have started to the end of the last work on the device: an event in front of
+        the call would not wait for what the host does first."""
         if self.began is None:
             return 0.0
         return self.device - self.began + self.figures.empty_device_us - self.figures.gap_us
@@ -218,7 +219,7 @@ class Clocks:
         self.host += host_us
         start = max(self.device, self.host + self._way)
         if self.began is None:
-            self.began = start
+            self.began = min(start, self.figures.launch_host_us + self._way)
         each = device_us + self.figures.gap_us
         self.host += host_us * (count - 1)
         self.device = max(start + each * count, self.host + self._way + each)

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -34,12 +34,13 @@ from cudamaster.modelling.counts import (
     Shared,
     Spread,
     Traffic,
+    Way,
 )
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.profiling import ptxas
 from cudamaster.profiling.ptxas import Usage
 
-VERSION = 2  # of what is counted, and how
+VERSION = 3  # of what is counted, and how
 _KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
 # Times the accesses of a mean block of the sample that one beside it may make: a kernel may know where samples lie.
 _UNEVEN = 4
@@ -118,8 +119,17 @@ class _Launch(_Line):
     warp_instructions: _Sums
     block_instructions: _Sums
     cluster_fences: _Sums
+    slept_ns: _Sums
+    way_instructions: _Sums
+    way_waits: _Sums
+    way_cold_waits: _Sums
 
 
+_OF_FILE = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
+_SPREADS = (
+    *("barriers", "requests", "waits", "cold_waits", "warp_instructions", "block_instructions", "cluster_fences"),
+    *("slept_ns", "way_instructions", "way_waits", "way_cold_waits"),
+)
 _ANY = TypeAdapter(Annotated[_Launch | _Event | _Mark, Field(discriminator="event")])
 
 
@@ -203,19 +213,14 @@ def recorded(
         elif (uneven := _uneven(call.lines)) is not None:
             found.append(NoTrace(uneven))
         else:
-            found.append(_counts(call.lines, label, code.blocks, usage, wanted))
+            found.append(_counts(call.lines, label, code, usage, wanted))
     return tuple(found)
 
 
 def _uneven(lines: Sequence[_Launch | _Event]) -> str | None:
-    """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it, or one of it did
-    what all blocks share out among them by atomics."""
+    """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it."""
     for line in lines:
         if isinstance(line, _Launch):
-            total, blocks, largest = line.block_instructions
-            alone = blocks > 1 and largest > _ALONE * total and line.atomics[0] > 0
-            if alone and line.traced < line.blocks and line.left_out:
-                return f"one block of {line.kernel} took the work of those that were left out"
             own, others, blocks = line.accesses
             if others * line.traced > _UNEVEN * own * blocks:
                 return f"blocks of {line.kernel} that are not in the sample do far more than those in it"
@@ -270,12 +275,15 @@ def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = worker.with_name("code.json")
     if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
-        blocks, order, origins = json.loads(kept.read_text(encoding="utf-8"))
-        by_place = ({int(place): found for place, found in each.items()} for each in (blocks, origins))
-        return Code(next(by_place), order, next(by_place))
+        blocks, order, *others = json.loads(kept.read_text(encoding="utf-8"))
+        of_places, origins, functions, chains = (
+            {int(place): found for place, found in each.items()} for each in (blocks, *others)
+        )
+        return Code(of_places, order, origins, functions, chains)
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    making.write_text(json.dumps([code.blocks, code.order, code.origins]), encoding="utf-8")
+    kinds = (code.blocks, code.order, code.origins, code.functions, code.chains)
+    making.write_text(json.dumps(kinds), encoding="utf-8")
     making.replace(kept)
     return code
 
@@ -291,7 +299,8 @@ def _table(code: Code) -> str:
     """What the observer reads then: a line for each place behind a call, with the instructions of its block."""
     lines = []
     for number, place in enumerate(code.order, 1):
-        lines.append(f"{place:x} {math.ceil(sum(code.blocks.get(place, {}).values()))} {number}\n")
+        weight = max(0, math.ceil(sum(code.blocks.get(place, {}).values())))
+        lines.append(f"{place:x} {weight} {number}\n")
     numbers = {place: number for number, place in enumerate(code.order, 1)}
     for place, origins in code.origins.items():
         if place in numbers:
@@ -302,7 +311,7 @@ def _table(code: Code) -> str:
 def _counts(
     lines: Sequence[_Launch | _Event],
     label: str,
-    blocks: Mapping[int, Mapping[str, float]],
+    code: Code,
     usage: Sequence[Usage],
     wanted: Gpu,
 ) -> CallCounts:
@@ -311,7 +320,7 @@ def _counts(
     left_out = False
     for line in lines:
         if isinstance(line, _Launch):
-            events.append(_launch(line, blocks, usage, wanted))
+            events.append(_launch(line, code, usage, wanted))
             if left_out:
                 notes.append(f"{line.kernel} was traced after launches of which most blocks were left out")
             left_out = left_out or line.left_out
@@ -332,24 +341,59 @@ def _counts(
     )
 
 
-def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Sequence[Usage], wanted: Gpu) -> Launch:
+def _took_all(line: _Launch) -> bool:
+    """Whether one block did what all blocks share out among them by atomics: it runs before the others do."""
+    total, blocks, largest = line.block_instructions
+    return blocks > 1 and largest > _ALONE * total and line.atomics[0] > 0 and line.traced < line.blocks
+
+
+def _shared_out(line: _Launch) -> _Launch:
+    """A launch whose work one traced block took, as if all its blocks had been traced and each had done its share."""
+    blocks = line.blocks
+    more = blocks / line.traced
+
+    def shares(sums: _Sums) -> _Sums:
+        total, count, largest = sums
+        return total, round(count * more), math.ceil(largest / blocks)
+
+    spreads = {name: shares(getattr(line, name)) for name in _SPREADS}
+    traffic = [_shared_traffic(each, line) for each in line.traffic]
+    return line.model_copy(update={**spreads, "traced": blocks, "traffic": traffic})
+
+
+def _shared_traffic(line: _Traffic, launch: _Launch) -> _Traffic:
+    """Of a block's share no more is known than what it asks for."""
+    _, read, written = line.footprints[0]  # a mean of the traced blocks, of which one touched all
+    read, written = read * launch.traced, written * launch.traced
+    asked = line.load[1] + line.atomic[1] + line.bulk[0] + line.bulk[2]
+    stored = line.store[1] + line.atomic[1] + line.bulk[1] + line.bulk[2]
+    share = min(read, asked / launch.blocks), min(written, stored / launch.blocks)
+    return line.model_copy(update={"footprints": [(1, *share), (launch.blocks, read, written)]})
+
+
+def _launch(line: _Launch, code: Code, usage: Sequence[Usage], wanted: Gpu) -> Launch:
     """Counts of the whole launch, of those of the traced blocks."""
+    if _took_all(line):
+        line = _shared_out(line)
     # Threads of which only a part was kept stand for the whole.
     longer = (line.events + line.dropped) / line.events if line.events else 1.0
     scale = line.blocks / line.traced * longer
     kinds = dict.fromkeys(_KINDS, 0.0)
     warps = lanes = 0.0
     for place, by_warps, by_lanes in line.executed:
-        block = blocks.get(place, {})
+        block = code.blocks.get(place, {})
         size = sum(block.values())
         warps += size * by_warps
         lanes += size * by_lanes
         for kind, count in block.items():
             kinds[kind] += count * by_warps * scale
+    kinds = {
+        kind: max(0.0, count) for kind, count in kinds.items()
+    }  # some stand for less than nothing (instructions.py)
     (loads, load_waves), (stores, store_waves), (atomics, atomic_waves) = line.shared
     _, atomic_lanes, addresses, of_one, of_many = line.atomics
     f16, tf32, f8, integer = (each * scale for each in line.products)
-    found = usage_of(line.kernel, math.prod(line.block), usage)
+    found = usage_of(line.kernel, math.prod(line.block), usage, code.functions.get(line.function))
     return Launch(
         kernel=line.kernel,
         grid=line.grid,
@@ -358,8 +402,11 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
         dynamic_shared_bytes=line.dynamic_shared_bytes,
         static_shared_bytes=None if found is None else found.shared_bytes,
         registers=None if found is None else found.registers,
+        spill_store_bytes=(found and found.spill_store_bytes) or 0,
+        spill_load_bytes=(found and found.spill_load_bytes) or 0,
         cooperative=line.cooperative,
         traced_blocks=line.traced,
+        chained_cycles=scale * sum(code.chains.get(place, 0.0) * by_warps for place, by_warps, _ in line.executed),
         instructions=Instructions(**kinds, active_share=min(lanes / (32 * warps), 1.0) if warps else 1.0),
         traffic=tuple(_traffic(traffic, scale, line, wanted) for traffic in line.traffic),
         shared=Shared(
@@ -381,11 +428,17 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
         ),
         barriers=_spread(line.barriers, longer),
         cluster_fences=_spread(line.cluster_fences, longer),
+        slept_ns_of_warp=_spread(line.slept_ns, longer),
         requests_of_warp=_spread(line.requests, longer),
         waits_of_warp=_spread(line.waits, longer),
         cold_waits_of_warp=_spread(line.cold_waits, longer),
         instructions_of_warp=_spread(line.warp_instructions, longer),
         instructions_of_block=_spread(line.block_instructions, longer),
+        way_of_block=Way(
+            instructions=_spread(line.way_instructions, longer),
+            waits=_spread(line.way_waits, longer),
+            cold_waits=_spread(line.way_cold_waits, longer),
+        ),
     )
 
 
@@ -418,13 +471,27 @@ def _spread(sums: _Sums, longer: float) -> Spread:
     return Spread(mean=longer * total / count if count else 0, largest=longer * largest)
 
 
-def usage_of(kernel: str, threads: int, usage: Sequence[Usage]) -> Usage | None:
+def usage_of(kernel: str, threads: int, usage: Sequence[Usage], symbol: str | None = None) -> Usage | None:
     """What ptxas says of a kernel that was launched with blocks of so many threads; None if it does not name it.
 
-    ptxas gives mangled names, and only the plain names are compared. Of a template's kernels, the first whose registers
-    suffice for such a block stands for all.
+    `symbol` is the mangled name of the function that was launched, which tells a template's kernels apart, and what
+    was launched where `kernel` is only the name of a parameter. Without one that ptxas knows, plain names are compared,
+    and of a template's kernels the first whose registers suffice for such a block stands for all.
     """
+    if symbol is not None:
+        same = (found for found in usage if _without_file(found.symbol) == _without_file(symbol))
+        if (launched := next(same, None)) is not None:
+            return launched
     name = kernel.split("<")[0].split("::")[-1].strip()
     named = [found for found in usage if plain_name(found.symbol) == name]
     fitting = (found for found in named if (found.registers or 0) * threads <= _REGISTERS)
     return next(fitting, named[0] if named else None)
+
+
+def _without_file(symbol: str) -> str:
+    """A mangled name without what g++ and nvcc mangle in their own ways: that it is its file's alone."""
+    name, at = "", 0
+    while found := _OF_FILE.search(symbol, at):
+        name += symbol[at : found.start()]
+        at = found.end(1) + int(found[1])
+    return (name + symbol[at:]).replace("_ZL", "_Z")

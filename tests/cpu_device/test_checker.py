@@ -59,6 +59,8 @@ def test_honest_kernels_raise_nothing(program):
         ("overlap", "race"),
         ("unwritten-shared", "unwritten"),
         ("unwritten", "unwritten"),
+        ("no-barrier-by-value", "race"),
+        ("unwritten-by-value", "unwritten"),
         ("added-to-nothing", "unwritten"),
         ("past-the-end", "outside"),
         ("before-the-start", "outside"),

@@ -105,3 +105,16 @@ def test_shared_variables_of_the_debug_build():
     text = rewrite("__shared__ int g;\n__global__ void k() {\n  __shared__ float a[2][3], *p;\n}", exact_shared=True)
     assert text.count("exact_shared<") == 2
     assert text.splitlines()[0] == "__shared__ int g;"
+
+
+def test_no_function_is_kept_apart() -> None:
+    """A compiler makes no call-out for what a function that is not inlined is given by value."""
+    text = rewrite(
+        "__attribute__((noinline, pure)) __device__ int f(int x);\n"
+        "[[gnu::noinline]] int g(int noinline);\n// noinline\n"
+    )
+    assert text.splitlines() == [
+        "__attribute__((unused, pure)) __device__ int f(int x);",
+        "[[gnu::unused]] int g(int noinline);",
+        "// noinline",
+    ]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling.constants import Constants
-from cudamaster.modelling.counts import Contention, Instructions, Launch, Other, Products, Shared, Traffic
+from cudamaster.modelling.counts import Contention, Instructions, Launch, Other, Products, Shared, Traffic, Way
 from cudamaster.modelling.launch_time import Part, launch_time, refused
-from cudamaster.modelling.memory import L2
+from cudamaster.modelling.memory import L2, L1s, moved
 from cudamaster.modelling.model import ModelledCall, breakdown, modelled
 
 H200 = gpus.load()
@@ -24,11 +24,12 @@ ROUND = Constants(
     instruction_scale=1,
     instructions_beside=0,
     cycles_per_instruction=4,
-    cycles_per_multiply_add=4,
     loads_in_flight=4,
     barrier_cycles=30,
+    first_cycles=500,
     block_cycles=500,
     line_cycles=1,
+    wavefront_cycles=0.5,
     slow_instructions=30,
     overlap=200,  # the largest part alone
 )
@@ -148,7 +149,28 @@ def test_reductions_in_bulk_are_atomics_of_l2() -> None:
     traffic = Traffic(buffer=0, bytes=2**30, bulk_reduced_sectors=1e6)
     one = launch(SMS * 8).model_copy(update={"traffic": (traffic,)})
     cycles = 1e6 / H200.figures.atomic_sectors_per_clock
-    assert parts(one)[Part.ATOMICS] == pytest.approx(cycles / H200.figures.clock_mhz)
+    assert parts(one)[Part.ATOMICS] == pytest.approx(cycles / H200.figures.clock_mhz, rel=0.001)
+
+
+def test_atomics_on_few_lines_wait_for_each_other() -> None:
+    """A million on 8 KB, which is 64 lines: 10 a cycle were measured, 50 on larger tables."""
+    sectors = footprints(1.0)[0].model_copy(update={"blocks": 64, "read": 256, "written": 256})
+    traffic = Traffic(buffer=0, bytes=8192, atomic_requests=1e5, atomic_sectors=1e6, footprints=(sectors,))
+    cycles = parts(launch(4096).model_copy(update={"traffic": (traffic,)}))[Part.ATOMICS] * H200.figures.clock_mhz
+    assert 1e6 / cycles == pytest.approx(10, rel=0.05)
+    merged = launch(4096, contention=Contention(same_address=4)).model_copy(update={"traffic": (traffic,)})
+    assert parts(merged)[Part.ATOMICS] * H200.figures.clock_mhz == pytest.approx(4 * cycles)
+
+
+def test_nobody_waits_for_atomics_and_starts_that_take_less_than_the_rest() -> None:
+    shared = ROUND.model_copy(update={"overlap": 2, "start_cycles": 1e-3})
+    plain = launch(2**16, loads=8)
+    traffic = Traffic(buffer=7, bytes=2**26, atomic_requests=1e5, atomic_sectors=1e5)
+    atomic = plain.model_copy(update={"traffic": (*plain.traffic, traffic)})
+    found = launch_time(atomic, H200, shared, L2(H200.figures.l2_bytes))
+    assert 0 < found.parts_us[Part.ATOMICS] < found.parts_us[Part.DRAM]
+    without = launch_time(plain, H200, shared, L2(H200.figures.l2_bytes))
+    assert found.device_us == pytest.approx(without.device_us, rel=0.05)
 
 
 def test_blocks_of_a_cluster_are_there_together() -> None:
@@ -236,20 +258,36 @@ def test_sectors_that_are_written_in_pieces_cost_more_of_l2() -> None:
 
 
 def test_global_memory_takes_lines_or_wavefronts_whichever_is_more() -> None:
-    """A stride of 32 touches 32 lines and takes 32 wavefronts; neighbours one of each."""
+    """A stride of 32 touches 31 lines beside the first and takes 32 wavefronts; neighbours take one."""
     by_wavefronts = ROUND.model_copy(update={"line_cycles": 0.01, "wavefront_cycles": 2})
     one = launch(4096, loads=1, stride=32)
     lines, wavefronts = (
         launch_time(one, H200, constants, L2(H200.figures.l2_bytes)).parts_us[Part.L1]
         for constants in (ROUND, by_wavefronts)
     )
-    assert wavefronts == pytest.approx(2 * lines)
+    assert wavefronts == pytest.approx(2 * 32 / 31 * lines)
+    near = launch_time(launch(4096, loads=1), H200, ROUND, L2(H200.figures.l2_bytes)).parts_us[Part.L1]
+    assert near == pytest.approx(0.5 / 31 * lines)
 
 
 def test_fences_of_the_cluster_hold_a_warp_up() -> None:
     slow = ROUND.model_copy(update={"fence_cycles": 1000})
     one = launch(SMS).model_copy(update={"cluster_fences": spread(10)})
     assert device_us(one, slow) == pytest.approx(device_us(one) + 10_000 / H200.figures.clock_mhz, rel=0.001)
+
+
+def test_a_sleep_takes_its_time() -> None:
+    one = launch(SMS).model_copy(update={"slept_ns_of_warp": spread(25_000)})
+    assert device_us(one) == pytest.approx(device_us(launch(SMS)) + 25, rel=0.001)
+
+
+def test_shuffles_take_their_lanes() -> None:
+    """On a GPU with half of the lanes they take twice as long."""
+    one = launch(SMS)
+    one = one.model_copy(update={"instructions": one.instructions.model_copy(update={"shuffle": 1e6})})
+    slow = replace(H200, figures=replace(H200.figures, shuffle_lanes=H200.figures.shuffle_lanes / 2))
+    usual, twice = (launch_time(one, gpu, ROUND, L2(H200.figures.l2_bytes)).parts_us[Part.L1] for gpu in (H200, slow))
+    assert twice == pytest.approx(2 * usual, rel=0.01)
 
 
 def test_a_longer_warp_is_waited_for() -> None:
@@ -292,6 +330,66 @@ def test_what_every_block_reads_comes_from_dram_once() -> None:
     found = launch_time(one.model_copy(update={"traffic": (walk,)}), H200, ROUND, L2(H200.figures.l2_bytes))
     assert found.moved.dram_read == 4 << 20
     assert found.bound is Part.L2
+
+
+def gather(blocks: int, stretches: int = 1) -> Traffic:
+    """Each block loads 32 KB from places of its own of a stretch of 128 KB; neighbours have the same stretch."""
+    one, stretch = 1024, 4096
+    touched = [(n, stretch * (1 - (1 - one / stretch) ** n)) for n in (1, 8)]
+    return Traffic(
+        buffer=0,
+        bytes=32 * stretch * stretches,
+        load_requests=32.0 * blocks,
+        load_sectors=one * blocks,
+        missed_sectors=one * blocks,
+        footprints=(*(replace_read(n, read) for n, read in touched), replace_read(64, 8 * touched[1][1])),
+    )
+
+
+def test_blocks_that_gather_from_one_stretch_find_half_of_it_in_l1() -> None:
+    """What L1 does not hold already comes in, and half of the rest hits: of 1000 blocks an SM all comes in once."""
+    l1s = L1s(SMS, 256e3)
+    many = moved((gather(1000 * SMS),), 1000 * SMS, 8 * SMS, L2(60e6), l1s)
+    assert many.missed_sectors == pytest.approx(1024 * 1000 * SMS / 2, rel=0.01)
+    # Two blocks of an SM have a quarter of a quarter in common.
+    two = moved((gather(2 * SMS),), 2 * SMS, 2 * SMS, L2(60e6), l1s)
+    assert two.missed_sectors == pytest.approx(1024 * 2 * SMS * (1 + 3 / 4) / 2, rel=0.01)
+    # A stretch for each block of an SM, and one that L1 holds a quarter of.
+    alone = moved((gather(8 * SMS, 8),), 8 * SMS, 8 * SMS, L2(60e6), l1s)
+    assert alone.missed_sectors == pytest.approx(1024 * 8 * SMS)
+    small = moved((gather(1000 * SMS),), 1000 * SMS, 8 * SMS, L2(60e6), replace(l1s, capacity=32e3))
+    assert small.missed_sectors == pytest.approx(1024 * 1000 * SMS * 7 / 8, rel=0.03)
+
+
+def test_a_gather_reads_one_stretch_after_another_from_dram() -> None:
+    """Each stretch once, though 64 blocks far from each other touch several."""
+    blocks = 64 * SMS
+    found = moved((gather(blocks, 16),), blocks, 8 * SMS, L2(60e6))
+    assert found.dram_read == pytest.approx(16 * 128 * 1024)
+
+
+def test_a_third_of_l2_is_still_to_be_written_when_a_launch_ends() -> None:
+    small, large = (moved(launch(n, stores=1).traffic, n, n, L2(60e6)) for n in (2**14, 2**16))
+    assert small.dram_written == 0
+    assert large.dram_written == pytest.approx(2**16 * 1024 - 0.3 * 60e6)
+
+
+def test_spilled_registers_go_through_l2() -> None:
+    """100 bytes a thread that are stored, and loaded again."""
+    plain = launch(2**14, loads=1)
+    spills = plain.model_copy(update={"spill_store_bytes": 100, "spill_load_bytes": 100})
+    more = parts(spills)[Part.L2] - parts(plain)[Part.L2]
+    assert more == pytest.approx(200 * 256 * 2**14 / H200.figures.l2_bytes_per_s * 1e6)
+
+
+def test_a_barrier_makes_warps_wait_for_the_slowest() -> None:
+    """Each warp has its turn at ten loads that wait for each other, and seven barriers are between the turns."""
+    free = launch(SMS, loads=10, waits=10)
+    instructions, waits = spread(80), spread(80)
+    bound = free.model_copy(update={"way_of_block": Way(instructions=instructions, waits=waits, cold_waits=waits)})
+    more = parts(bound)[Part.LATENCY] - parts(free)[Part.LATENCY]
+    expected = 70 * H200.figures.memory_latency_cycles + 7 * (10 + 10) * ROUND.cycles_per_instruction
+    assert more == pytest.approx(expected / H200.figures.clock_mhz, rel=0.01)
 
 
 def replace_read(blocks: int, sectors: float):  # type: ignore[no-untyped-def]

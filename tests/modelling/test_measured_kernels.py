@@ -5,14 +5,18 @@ from __future__ import annotations
 import difflib
 import gzip
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cudamaster.core.values import BENCHMARK_PRECISIONS, content_hash
+from cudamaster.build.building import Builder
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, content_hash
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.modelling import measured
 from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PROFILER = """\
@@ -134,3 +138,33 @@ def figures(us: float) -> dict[str, float]:
 
 def written(path: Path, lines: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+
+
+def test_the_number_of_instructions_is_found_again() -> None:
+    """Also where one launch of many is far off."""
+    import gpu_model_instructions as instructions
+
+    true = (1.7, 2.5, 9.0)
+    shapes = [(100.0 * k, (300.0 * (k % 7 + 1), 40.0 * (k % 5 + 1), 8.0 * (k % 3 + 1))) for k in range(1, 40)]
+    launches = [
+        instructions.Executed(
+            f"task {k % 5}", str(k), plain, of, plain + sum(a * b for a, b in zip(true, of, strict=True))
+        )
+        for k, (plain, of) in enumerate(shapes)
+    ]
+    assert instructions.fitted(launches) == pytest.approx(true, rel=0.02)
+    launches.append(instructions.Executed("task 0", "odd", 100, (300, 40, 8), 100_000))
+    assert instructions.fitted(launches)[0] == pytest.approx(1.7, rel=0.05)
+    assert instructions.factors(launches[:1], true) == pytest.approx([1])
+
+
+def test_the_builder_makes_an_object_of_our_own_text() -> None:
+    """What `collect` links: of the kernel only the wrapper is visible."""
+    card = cards.load("dot_product")
+    builder = Builder(card, Precision.FP32, CpuDevice())
+    kernel = Candidate(card.name, Precision.FP32, baseline_region(card, Precision.FP32), CpuDevice.default_command)
+    made = builder.own_object(kernel)
+    shown = subprocess.run(["nm", "-g", "--defined-only", str(made)], capture_output=True, text=True, check=True)
+    assert [line.split()[-1] for line in shown.stdout.splitlines()] == [card.wrapper(Precision.FP32, optimized=True)]
+    with pytest.raises(ValueError, match="error"):
+        builder.own_object(Candidate(card.name, Precision.FP32, "int", CpuDevice.default_command))

@@ -115,3 +115,25 @@ def test_calls_forget_floating_point_registers_too() -> None:
     code = (*GATHER[:2], "movss (%rbx),%xmm1", "call 5000 <__sanitizer_cov_trace_pc>", "cvttss2si %xmm1,%rcx",
             "lea (%rbp,%rcx,4),%rdi", f"call {READ}", "nop")  # fmt: skip
     assert found(*code) == {}
+
+
+@pytest.mark.parametrize(("sets_up", "waits"), [("mov %rsp,%rbp", {}), ("nop", {6: [3]})])
+def test_a_frame_is_a_functions_own_memory(sets_up: str, waits: dict[int, list[int]]) -> None:
+    """An argument that was kept there and is used for the next address: elsewhere %rbp is a pointer like others."""
+    code = (
+        sets_up,
+        "mov %rbx,%rdi",
+        f"call {READ}",
+        "mov -0x60(%rbp),%rax",
+        "lea 0x4(%rax),%rdi",
+        f"call {READ}",
+        "nop",
+    )
+    assert found(*code) == waits
+
+
+def test_elements_of_an_array_on_the_stack_are_one() -> None:
+    """What is kept with an index and read with an index may be the same; the load between has nothing to do with it."""
+    code = ("mov %rbx,%rdi", f"call {READ}", "movslq (%rbx),%rax", "mov %rax,0x20(%rsp,%rcx,8)", "lea 0x4(%rbp),%rdi",
+            f"call {READ}", "mov 0x20(%rsp,%rdx,8),%rax", "lea (%r12,%rax,4),%rdi", f"call {READ}", "nop")  # fmt: skip
+    assert found(*code) == {9: [2]}

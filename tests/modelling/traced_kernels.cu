@@ -196,6 +196,41 @@ __global__ void prefix_kernel(const float* in, float* out) {
     out[i] = sum;
 }
 
+// What it is given it reads where it is called: no compiler makes a call-out for that.
+__attribute__((noinline)) __device__ float4 turned(float4 value) {
+    return make_float4(value.w, value.z, value.y, value.x);
+}
+__global__ void by_value_kernel(const float4* in, float4* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = turned(in[i]);
+}
+
+// One thread of each second warp sleeps, for longer than a GPU lets it.
+__global__ void sleeping_kernel(float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i % 64 == 40)
+        for (int k = 0; k < 3; ++k)
+            __nanosleep(500);
+    if (i == 8)
+        __nanosleep(2000000000);
+    out[i] = 1.0f;
+}
+
+// Blocks take units of work from a common counter: each unit loads and stores `each` floats.
+__global__ void taking_kernel(int* counter, const float* in, float* out, int units, int each) {
+    __shared__ int unit;
+    while (true) {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            unit = atomicAdd(counter, 1);
+        __syncthreads();
+        if (unit >= units)
+            break;
+        for (int i = threadIdx.x; i < each; i += blockDim.x)
+            out[(size_t)unit * each + i] = in[i];
+    }
+}
+
 template <class Call> void recorded(const Call& call) {
     cudamaster_cpu_record(1);
     call();
@@ -281,6 +316,10 @@ int main(int argc, char**) {
     });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { first_waited_for_kernel<<<1 << 14, 32>>>(counters, (int*)out, 100000); });
+    recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
+    recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { taking_kernel<<<264, 64>>>(counters, in, out, 528, 1024); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<1 << 20, 32>>>(counters, (int*)out, 200000); });
     return 0;

@@ -9,7 +9,11 @@ vector instructions, compiled as toolchain.py says, which is near what nvcc make
 - a product and a sum of one block are one fused instruction
 - a call of a function that is one instruction on a GPU, or a subroutine there too, counts as that
 
-Left out are what a GPU saves by immediate operands and predicates, and what 64-bit integers need beyond one
+- sums, shifts and comparisons of 64-bit integers cost nothing: they are addresses, of which nvcc makes offsets, and
+  what is left of them is part of the requests to memory (instructions_of_request, modelling/constants.py); nor does the
+  upper half of a register, which holds the second word of a small structure
+
+Left out are what a GPU saves by immediate operands and predicates, and what other 64-bit integers need beyond one
 instruction each.
 """
 
@@ -24,15 +28,18 @@ from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import flow, origins
+from cudamaster.devices.cpu import chains, flow, origins
 
-_FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
+_FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
 _CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
 _UNROLLED = 4
 _TARGET = re.compile(r"^([0-9a-f]+) <")
 _BLOCK = "__sanitizer_cov_trace_pc"
 
+# With what finds out whether the short way will do, and goes around the other: 17 and 12 cycles on an H200.
+_DIVISION: Mapping[str, int] = {"special": 1, "fma": 8, "fp32": 2, "control": 5}
+_ROOT: Mapping[str, int] = {"special": 1, "fma": 5, "fp32": 1, "control": 4}
 # Functions of inline PTX (include/cudamaster_cpu/ptx), where each is one instruction; types are in their names.
 _PTX: tuple[tuple[str, Mapping[str, float]], ...] = (
     (r"3ptx8mma_syncI\w*m16n8k(?:16\w*t_b?f16|8\w*t_tf32)", {"matrix": 0.5}),
@@ -72,7 +79,9 @@ _CALLS: tuple[tuple[re.Pattern[str], Mapping[str, float]], ...] = (
             (r"(?:load|store)_matrix_sync", {"integer": 2}),  # requests to memory, and their address
             (r"__shfl_|__ballot_sync|__any_sync|__all_sync|__reduce_\w+_sync|7details4move", {"shuffle": 1}),
             (r"__match_a\w+_sync", {"shuffle": 8}),
-            (r"^cudamaster_cpu_lane|^cudamaster_cpu_(?:activemask|cooperative|dynamic)", {"other": 1}),
+            # Where a word of ldmatrix lies: what is behind this call, a sum, an address and a jump, no GPU executes.
+            (r"^cudamaster_cpu_lane", {"integer": -2, "control": -1}),
+            (r"^cudamaster_cpu_(?:activemask|cooperative|dynamic)", {"other": 1}),
             (r"_Z\d+atomic", {}),  # requests to memory
             # bf16 and fp16: conversions, then arithmetic, which takes two values at once
             (
@@ -90,8 +99,8 @@ _CALLS: tuple[tuple[re.Pattern[str], Mapping[str, float]], ...] = (
             (r"(?:_Z\d+)?(?:__fdividef|fdividef)", {"special": 1, "fp32": 1}),
             (r"(?:_Z\d+)?(?:rsqrtf|rsqrt)", {"special": 1, "fp32": 2}),
             (r"^(?:expf|exp2f|exp10f)$", {"special": 1, "fma": 4}),
-            (r"^(?:logf|log2f|log10f|log1pf)$", {"special": 1, "fma": 8, "integer": 3}),
-            (r"^sqrtf$", {"special": 1, "fma": 4}),
+            (r"^(?:logf|log2f|log10f|log1pf)$", {"special": 1, "fma": 11, "integer": 5, "control": 3}),
+            (r"^sqrtf$", _ROOT),
             (r"^(?:fminf|fmaxf|fabsf|copysignf)$", {"fp32": 1}),
             (r"^(?:fmin|fmax|fabs|copysign)$", {"fp64": 1}),
             (r"^fmaf$", {"fma": 1}),
@@ -126,6 +135,8 @@ _INTEGER = re.compile(
     r"^(?:add|sub|and|or|xor|not|neg|inc|dec|shl|sal|shr|sar|shld|shrd|rol|ror|imul|mul|mulx|cmp|test|adc|sbb|bt[src]?|bs[fr]|"
     r"lzcnt|tzcnt|popcnt|bswap)[bwlq]?$"
 )
+_OF_ADDRESSES = re.compile(r"^(?:add|sub|inc|dec|neg|cmp|test|shl|sal)q?$")
+_WIDE = re.compile(r"%r(?:[abcd]x|[sd]i|[bs]p|\d+)(?![dwb\d])")
 _CHOICE = re.compile(r"^(?:set|cmov)[a-z]+$")
 _JUMP = re.compile(r"^j(?!mp)[a-z]+$")
 
@@ -134,11 +145,15 @@ _JUMP = re.compile(r"^j(?!mp)[a-z]+$")
 class Code:
     """A traced executable: instructions of each basic block by the return address of its call-out, and the places
     behind calls in an order in which threads of a warp meet again. `origins` of a place behind a load's call-out are
-    those of the loads that its address is made from (origins.py). Addresses count from where the program lies."""
+    those of the loads that its address is made from (origins.py), `functions` symbols by where they begin, and `chains`
+    of a basic block the cycles of instructions that wait for each other (chains.py). Addresses count from where the
+    program lies."""
 
     blocks: Mapping[int, Mapping[str, float]]
     order: Sequence[int]
     origins: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    functions: Mapping[int, str] = field(default_factory=dict)
+    chains: Mapping[int, float] = field(default_factory=dict)
 
 
 def code_of(executable: Path) -> Code:
@@ -164,6 +179,7 @@ def code_in(listing: str) -> Code:
     found: dict[int, Counter[str]] = {}
     order: list[int] = []
     came_from: dict[int, Sequence[int]] = {}
+    chained: dict[int, float] = {}
     for lines in _functions(listing):
         stretches = list(_stretches(lines))
         last: int | None = None  # the call-out before, in the order of addresses
@@ -177,8 +193,16 @@ def code_in(listing: str) -> Code:
         in_order = flow.in_order(places, following)
         order += [place for start in in_order for place in places[start]]
         of_start = {stretch.start: stretch.lines for stretch in stretches}
-        came_from.update(origins.of_loads([of_start[start] for start in in_order], following, _passes_on))
-    return Code({place: _fused(block) for place, block in found.items()}, order, came_from)
+        blocks = [of_start[start] for start in in_order]
+        came_from.update(origins.of_loads(blocks, following, _passes_on))
+        cycles = chains.of_blocks(blocks, following, _of_instruction, _of_call)
+        last = None
+        for stretch in stretches:
+            last = stretch.callout or last
+            if last is not None and (more := cycles.get(stretch.start, 0.0)):
+                chained[last] = chained.get(last, 0.0) + more
+    functions = {int(head[1], 16): head[2] for line in listing.splitlines() if (head := _FUNCTION.match(line))}
+    return Code({place: _fused(block) for place, block in found.items()}, order, came_from, functions, chained)
 
 
 def _passes_on(target: str) -> bool:
@@ -257,7 +281,9 @@ def _functions(listing: str) -> Iterator[_Lines]:
                 yield lines
             lines, observed = [], False
         elif parts := _LINE.match(line):
-            lines.append((int(parts[1], 16), parts[2], parts[3]))
+            # objdump says behind an address relative to the program counter where that is.
+            operands = parts[3] if parts[2].startswith("call") else parts[3].partition(" #")[0].rstrip()
+            lines.append((int(parts[1], 16), parts[2], operands))
             observed = observed or _BLOCK in parts[3]
     if observed:
         yield lines
@@ -294,6 +320,10 @@ def _of_instruction(name: str, operands: str) -> Mapping[str, int]:
             return {}  # zero
         if operands.endswith("%rsp") or (name.startswith(("and", "or")) and "%xmm" in operands):
             return {}  # the stack's own; a sign, which is part of an operand on a GPU
+        if name.startswith(("shr", "sar")) and operands.startswith("$0x20,%r"):
+            return {}
+        if _OF_ADDRESSES.match(name) and (name.endswith("q") or _WIDE.search(re.sub(r"\([^)]*\)", "", operands))):
+            return {}
         return {"counting": 1} if re.match(r"add|sub|inc|dec|cmp|test", name) else {"integer": 1}
     if name in {"ud2", "hlt"}:
         return {"control": 1}
@@ -302,9 +332,9 @@ def _of_instruction(name: str, operands: str) -> Mapping[str, int]:
 
 def _of_float(what: str, *, double: bool) -> Mapping[str, int]:
     if what == "quotient":
-        return {"slow": 1} if double else {"special": 1, "fma": 7}
+        return {"slow": 1} if double else _DIVISION
     if what == "root":
-        return {"slow": 1} if double else {"special": 1, "fma": 4}
+        return {"slow": 1} if double else _ROOT
     if what == "conversion":
         return {"conversion": 1}
     if double:

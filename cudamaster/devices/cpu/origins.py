@@ -34,6 +34,10 @@ _NAMES = {
     for short in shorts
 }
 _SLOT_BYTES = 4
+# Names of a function's own memory: by the stack pointer, or by %rbp where the function sets that up as its frame.
+_BASES = {"%rsp": "stack", "%frame": "frame"}
+_ARRAYS = frozenset(f"{name} array" for name in _BASES.values())
+_FRAME = re.compile(r"\(%rbp\b")
 
 
 def of_loads(
@@ -41,6 +45,7 @@ def of_loads(
 ) -> dict[int, list[int]]:
     """Places that each load's address comes from, of a function's basic blocks in their order; loads with none are
     absent. `following` gives the blocks behind one by their first addresses. `passes_on` names conversions."""
+    blocks = _framed(blocks)
     before: dict[int, _Values] = {}
     found: dict[int, frozenset[int]] = {}
     for _ in range(2):
@@ -57,6 +62,13 @@ def of_loads(
                     if not places <= there:
                         known[name] = _few(there | places)
     return {place: sorted(places) for place, places in found.items() if places}
+
+
+def _framed(blocks: Sequence[Sequence[_Line]]) -> Sequence[Sequence[_Line]]:
+    """A function's blocks, its frame under a name of its own if it has one: elsewhere %rbp is like any register."""
+    if not any(name.startswith("mov") and operands == "%rsp,%rbp" for lines in blocks for _, name, operands in lines):
+        return blocks
+    return [[(place, name, _FRAME.sub("(%frame", operands)) for place, name, operands in lines] for lines in blocks]
 
 
 def _few(places: Iterable[int]) -> frozenset[int]:
@@ -116,7 +128,9 @@ def _step(name: str, operands: Sequence[str], values: _Values, loaded: frozenset
         if not _REPLACES.match(name):
             came = _few(came | _of_operand(target, values, _NONE))
     for slot in _slots(target, _bytes(name)):
-        if came:
+        if slot in _ARRAYS:  # one of its elements
+            values[slot] = _few(came | values.get(slot, _NONE))
+        elif came:
             values[slot] = came
         else:
             values.pop(slot, None)
@@ -146,11 +160,15 @@ def _of_address(operand: str, values: _Values) -> frozenset[int]:
 
 
 def _slots(operand: str, size: int) -> list[str]:
-    """Names of what an operand is: a register, or words of the stack; none for other memory."""
+    """Names of what an operand is: a register, or words of the function's own memory, or all of its elements with an
+    index; none for other memory."""
     if operand.startswith("%") and not operand.startswith("%fs:"):
         return [_NAMES.get(operand[1:], operand[1:])]
     parts = _MEMORY.match(operand)
-    if parts is None or parts["base"] != "%rsp" or parts["index"]:
+    if parts is None or parts["base"] not in _BASES:
         return []
+    base = _BASES[parts["base"]]
+    if parts["index"]:
+        return [f"{base} array"]
     offset = int(parts["offset"] or "0", 16) // _SLOT_BYTES
-    return [f"stack {offset + word}" for word in range(max(size // _SLOT_BYTES, 1))]
+    return [f"{base} {offset + word}" for word in range(max(size // _SLOT_BYTES, 1))]

@@ -5,7 +5,8 @@ Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared
 `__shared__`. Empty loops, which wait for another thread's store, are made to let other threads run. Kernels handed to
 cudaLaunchKernel as `(void*)kernel` lose the cast. The debug build also turns each `__shared__` variable into an
 exactly sized allocation, because AddressSanitizer does not look at thread-local ones.
-`__grid_constant__` parameters beside tensor maps become references to the one argument of the launch.
+The attribute `noinline` is dropped. `__grid_constant__` parameters beside tensor maps become references to the one
+argument of the launch.
 Inline PTX becomes C++ first (ptx/), and `__cluster_dims__` a statement.
 The number of lines stays as it is, so that a compiler error names the line of the source that was given.
 
@@ -379,6 +380,19 @@ def _closing(code: str, opening: int) -> int:
     raise Unsupported("__cluster_dims__ that does not end", code.count("\n", 0, opening) + 1)
 
 
+def _inlined(source: str) -> str:
+    """`__attribute__((noinline))` becomes an attribute without effect, as `__noinline__` is one here.
+
+    A compiler makes no call-out for a structure that is read to be passed by value: only inlined functions show it.
+    """
+    code, made, end = code_only(source), [], 0
+    for found in re.finditer(r"(?:__attribute__|\[\[)[^;{}]*?\bnoinline\b", code):
+        at = found.end() - len("noinline")
+        made += [source[end:at], "unused"]
+        end = found.end()
+    return "".join([*made, source[end:]])
+
+
 def rewrite(source: str, *, exact_shared: bool = False) -> str:
     """The source as plain C++ with the same number of lines.
 
@@ -387,7 +401,7 @@ def rewrite(source: str, *, exact_shared: bool = False) -> str:
     mistake.
     """
     refuse_foreign_constructs(source)
-    text = ptx.translated(_in_one_place(source))
+    text = ptx.translated(_in_one_place(_inlined(source)))
     text = _Rewriter(_with_cluster_dims(text).encode(), exact_shared).run().decode()
     refuse_foreign_constructs(text, launches=True)
     return text

@@ -161,6 +161,20 @@ __global__ void unwritten_shared_kernel(float* out) {
     __syncthreads();
     out[threadIdx.x] = tile[threadIdx.x];
 }
+// What a function is given by value is read where it is called.
+__attribute__((noinline)) __device__ float sum_of(float4 value) {
+    return value.x + value.y + value.z + value.w;
+}
+template <int BARRIER> __global__ void by_value_kernel(const float* in, float* out) {
+    __shared__ float4 tile[64];
+    tile[threadIdx.x] = make_float4(in[threadIdx.x], 0, 0, 0);
+    if (BARRIER)
+        __syncthreads();
+    out[threadIdx.x] = sum_of(tile[(threadIdx.x + 1) % 64]);
+}
+__global__ void sum_kernel(const float4* in, float* out) {
+    out[threadIdx.x] = sum_of(in[threadIdx.x]);
+}
 __global__ void add_kernel(float* out) {
     atomicAdd(&out[threadIdx.x], 1.0f);
 }
@@ -228,6 +242,8 @@ int main(int argc, char** argv) {
         rows_kernel<<<1, 8>>>(out, 7);
         dynamic_kernel<<<1, 64, 65 * sizeof(float)>>>(out, 1);
         vector_kernel<<<1, 1>>>(in, out, 252);
+        by_value_kernel<1><<<1, 64>>>(in, out);
+        sum_kernel<<<1, 64>>>(reinterpret_cast<float4*>(in), out);
     } else if (is("no-barrier"))
         shift_kernel<0><<<3, 64>>>(in, out + 64);
     else if (is("no-barrier-in-loop"))
@@ -262,6 +278,10 @@ int main(int argc, char** argv) {
         unwritten_shared_kernel<<<1, 64>>>(out);
     else if (is("unwritten"))
         copy_kernel<<<1, 64>>>(fresh, out, 0);
+    else if (is("no-barrier-by-value"))
+        by_value_kernel<0><<<1, 64>>>(in, out);
+    else if (is("unwritten-by-value"))
+        sum_kernel<<<1, 64>>>(reinterpret_cast<float4*>(fresh), out);
     else if (is("added-to-nothing"))
         add_kernel<<<1, 64>>>(fresh);
     else if (is("past-the-end"))

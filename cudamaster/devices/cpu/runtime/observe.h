@@ -101,6 +101,8 @@ CUDAMASTER_CPU_HOOK(void piece_lands([[maybe_unused]] Worker& self, [[maybe_unus
 // Whether the observer wants to hear of the pieces, too.
 CUDAMASTER_CPU_HOOK(void product_starts([[maybe_unused]] Worker& self,
                                         [[maybe_unused]] const CudamasterCpuWgmma& product))
+// So many multiplications of factors are made here for a product of tensor cores.
+CUDAMASTER_CPU_HOOK(void multiplies([[maybe_unused]] unsigned long long times))
 CUDAMASTER_CPU_HOOK(void products_end([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned warp,
                                       [[maybe_unused]] unsigned count))
 CUDAMASTER_CPU_HOOK_BOOL(bool wants_pieces(), false)

@@ -143,6 +143,7 @@ void cudamaster_cpu_product(const CudamasterCpuProduct* product, double* sums, c
                             const double* b) {
     using namespace executor::products;
     const CudamasterCpuProduct& shape = *product;
+    executor::observe::multiplies(1ull * shape.rows * shape.columns * shape.inner);
     if (whole(shape.a_kind)) {
         for (unsigned row = 0; row < shape.rows; ++row)
             add_plainly(shape, sums + row * shape.columns, a + row * shape.inner, b);

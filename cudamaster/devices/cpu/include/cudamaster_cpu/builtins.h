@@ -57,7 +57,8 @@ inline void __threadfence_system() {
 // A launch begins when those before it have ended.
 inline void cudaGridDependencySynchronize() {}
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
-inline void __nanosleep(unsigned int) {
+inline void __nanosleep([[maybe_unused]] unsigned int nanoseconds) {
+    CUDAMASTER_CPU_SEES_SLEEP(nanoseconds);
     cudamaster_cpu_yield();
 }
 inline unsigned int __activemask() {

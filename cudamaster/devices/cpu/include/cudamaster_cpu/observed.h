@@ -14,6 +14,8 @@ void cudamaster_cpu_observe_fence(int scope);
 void cudamaster_cpu_observe_cluster_fence(void);
 // A lane's part of a fragment is read or written, by the instruction before `site`.
 void cudamaster_cpu_observe_fragment(const void* address, unsigned int bytes, int stored, const void* site);
+// The thread is about to sleep, for so many nanoseconds at least.
+void cudamaster_cpu_observe_sleep(unsigned int nanoseconds);
 // What nobody knows how to count for the model of a GPU.
 void cudamaster_cpu_observe_uncounted(const char* what);
 #endif
@@ -39,6 +41,7 @@ void cudamaster_cpu_observe_uncounted(const char* what);
     cudamaster_cpu_observe_atomic(address, sizeof *(address), __builtin_return_address(0))
 #define CUDAMASTER_CPU_SEES_FENCE(scope) cudamaster_cpu_observe_fence(scope)
 #define CUDAMASTER_CPU_SEES_CLUSTER_FENCE() cudamaster_cpu_observe_cluster_fence()
+#define CUDAMASTER_CPU_SEES_SLEEP(nanoseconds) cudamaster_cpu_observe_sleep(nanoseconds)
 #define CUDAMASTER_CPU_SEES_UNCOUNTED(what) cudamaster_cpu_observe_uncounted(what)
 #else
 #define CUDAMASTER_CPU_UNSEEN
@@ -48,5 +51,6 @@ void cudamaster_cpu_observe_uncounted(const char* what);
 #define CUDAMASTER_CPU_SEES_ATOMIC(address)
 #define CUDAMASTER_CPU_SEES_FENCE(scope)
 #define CUDAMASTER_CPU_SEES_CLUSTER_FENCE()
+#define CUDAMASTER_CPU_SEES_SLEEP(nanoseconds)
 #define CUDAMASTER_CPU_SEES_UNCOUNTED(what)
 #endif

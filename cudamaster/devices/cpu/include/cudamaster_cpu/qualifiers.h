@@ -14,8 +14,9 @@
 
 #define __host__
 #define __device__
-#if defined(CUDAMASTER_CPU_CHECKED)
-// All of it in one piece, so that an access anywhere knows the line of the kernel that it was inlined into.
+#if defined(CUDAMASTER_CPU_OBSERVED)
+// All of it in one piece, as nvcc makes it. An access anywhere then knows the line of the kernel that it was inlined into,
+// and a structure that is passed by value to a function is read where the compiler calls out for it.
 #define __global__ __attribute__((flatten))
 #else
 #define __global__

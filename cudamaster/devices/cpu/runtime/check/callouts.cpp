@@ -113,6 +113,7 @@ void cudamaster_cpu_observe_atomic(const void* address, unsigned int bytes, cons
 }
 
 void cudamaster_cpu_observe_cluster_fence() {}
+void cudamaster_cpu_observe_sleep(unsigned) {}
 void cudamaster_cpu_observe_uncounted(const char*) {}
 
 void cudamaster_cpu_observe_fence(int) {

@@ -197,6 +197,7 @@ void numbered_completes(Worker&, const unsigned* members, const unsigned* takers
     state().clock.exchange(block_state->clock, members, takers);
 }
 
+void multiplies(unsigned long long) {}
 // The first lane stands for its warp in what a product reads.
 void product_starts(Worker& self, const CudamasterCpuWgmma&) {
     Locked locked;

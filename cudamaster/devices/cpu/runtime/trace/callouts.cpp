@@ -12,6 +12,7 @@ namespace trace {
 
 __thread Tracer* recorder;
 __thread Count accesses;
+__thread Count multiplications;
 __thread Count steps_left;
 const char* program_base;
 const unsigned* place_orders;
@@ -61,6 +62,12 @@ void moved(const void* to, const void* from, size_t bytes, const void* site) {
 void takes_from_heap() {
     if (worker)
         fail_block("what a kernel does in memory from the device's heap is not counted");
+}
+
+// The thread asks for what another one may write meanwhile.
+inline __attribute__((always_inline)) void asks() {
+    if (Tracer* tracer = recorder)
+        tracer->lane(worker->linear).asked = true;
 }
 
 // A range is as many accesses of 16 bytes.
@@ -116,6 +123,8 @@ void __tsan_func_exit() {
 #define CALLOUT(name, bytes, plain)                                                                          \
     void __tsan_##name##read##bytes(void* address) {                                                         \
         accesses += plain;                                                                                   \
+        if (!plain)                                                                                          \
+            asks();                                                                                          \
         access(Act::kLoad, address, bytes, __builtin_return_address(0));                                     \
     }                                                                                                        \
     void __tsan_##name##write##bytes(void* address) {                                                        \
@@ -180,6 +189,7 @@ NEW(_ZnamSt11align_val_t, ::operator new[](bytes, to), (size_t bytes, std::align
 #undef NEW
 
 void cudamaster_cpu_observe_atomic(const void* address, unsigned bytes, const void* site) {
+    asks();
     access(Act::kAtomic, address, bytes, site);
 }
 void cudamaster_cpu_observe_fragment(const void* address, unsigned bytes, int stored, const void* site) {
@@ -191,6 +201,10 @@ void cudamaster_cpu_observe_cluster_fence() {
     if (Tracer* tracer = recorder)
         ++tracer->lane(worker->linear).cluster_fences;
 }
+void cudamaster_cpu_observe_sleep(unsigned nanoseconds) {
+    if (Tracer* tracer = recorder)
+        tracer->sleeps(worker->linear, nanoseconds, __builtin_return_address(0));
+}
 void cudamaster_cpu_observe_uncounted(const char* what) {
     observe::uncounted(what);
 }
@@ -198,11 +212,13 @@ void cudamaster_cpu_observe_uncounted(const char* what) {
 // Atomics that a candidate makes by the compiler's own builtins. Orders are the strongest: nobody here is after speed.
 #define ATOMIC_OPERATION(bits, type, name)                                                                   \
     type __tsan_atomic##bits##_##name(volatile type* address, type value, int) {                             \
+        asks();                                                                                              \
         access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
         return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                            \
     }
 #define ATOMICS(bits, type)                                                                                  \
     type __tsan_atomic##bits##_load(const volatile type* address, int) {                                     \
+        asks();                                                                                              \
         access(Act::kLoad, const_cast<const type*>(address), bits / 8, __builtin_return_address(0));         \
         return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                   \
     }                                                                                                        \
@@ -211,23 +227,27 @@ void cudamaster_cpu_observe_uncounted(const char* what) {
         __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                  \
     }                                                                                                        \
     type __tsan_atomic##bits##_exchange(volatile type* address, type value, int) {                           \
+        asks();                                                                                              \
         access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
         return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                        \
     }                                                                                                        \
     int __tsan_atomic##bits##_compare_exchange_strong(volatile type* address, type* expected, type value,    \
                                                       int, int) {                                            \
+        asks();                                                                                              \
         access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
         return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST,                \
                                            __ATOMIC_SEQ_CST);                                                \
     }                                                                                                        \
     int __tsan_atomic##bits##_compare_exchange_weak(volatile type* address, type* expected, type value, int, \
                                                     int) {                                                   \
+        asks();                                                                                              \
         access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
         return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST,                 \
                                            __ATOMIC_SEQ_CST);                                                \
     }                                                                                                        \
     type __tsan_atomic##bits##_compare_exchange_val(volatile type* address, type expected, type value, int,  \
                                                     int) {                                                   \
+        asks();                                                                                              \
         access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
         __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);   \
         return expected;                                                                                     \

@@ -81,7 +81,9 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     cold_waits.add(counts.cold_waits);
     instructions.add(counts.instructions);
     cluster_fences.add(counts.cluster_fences);
+    slept_ns.add(counts.slept_ns);
     block_instructions.note(counts.all_instructions);
+    ways.note(counts.way);
     lines.each([this](const LineSet::Entry& entry) {
         Sum& sum = of_block[entry.buffer];
         sum = sectors_of(sum, entry);
@@ -179,6 +181,10 @@ std::string Launch::line(const Job& job) const {
     text.spread("warp_instructions", instructions);
     text.spread("block_instructions", block_instructions);
     text.spread("cluster_fences", cluster_fences);
+    text.spread("slept_ns", slept_ns);
+    text.spread("way_instructions", ways.instructions);
+    text.spread("way_waits", ways.waits);
+    text.spread("way_cold_waits", ways.cold_waits);
     text.put("}\n");
     return text.take();
 }

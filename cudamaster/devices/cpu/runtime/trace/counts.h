@@ -77,6 +77,20 @@ struct Spread {
     }
 };
 
+// The way of a warp, or of a block: the sum over the stretches between its barriers of the most that a warp of it does
+// there, as the others wait for that one.
+struct Way {
+    Count instructions = 0, waits = 0, cold_waits = 0;
+};
+struct Ways {
+    Spread instructions, waits, cold_waits;
+    void note(const Way& way) {
+        instructions.note(way.instructions);
+        waits.note(way.waits);
+        cold_waits.note(way.cold_waits);
+    }
+};
+
 // Executions of a basic block: by warps, and by their threads.
 struct Executions {
     Count warps = 0, lanes = 0;
@@ -106,8 +120,9 @@ struct BlockCounts {
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
     Count events = 0, dropped = 0;
     std::unordered_map<unsigned long long, Count> atomics; // by address
-    Spread barriers, requests, waits, cold_waits, instructions, cluster_fences;
+    Spread barriers, requests, waits, cold_waits, instructions, cluster_fences, slept_ns;
     Count all_instructions = 0;
+    Way way;
 
     void execute(unsigned place, unsigned lanes) {
         Executions& here = executed[place];
@@ -125,7 +140,8 @@ struct BlockCounts {
         local_requests = atomic_lanes = atomic_addresses = atomic_requests = events = dropped =
             all_instructions = 0;
         atomics.clear();
-        barriers = requests = waits = cold_waits = instructions = cluster_fences = {};
+        barriers = requests = waits = cold_waits = instructions = cluster_fences = slept_ns = {};
+        way = {};
     }
 };
 
@@ -182,15 +198,19 @@ struct Launch {
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0,
           dropped = 0;
     std::unordered_map<unsigned long long, Hits> atomics;
-    Spread barriers, requests, waits, cold_waits, instructions, block_instructions, cluster_fences;
+    Spread barriers, requests, waits, cold_waits, instructions, block_instructions, cluster_fences, slept_ns;
+    Ways ways;                                    // of blocks
     std::map<unsigned, Sum> of_block;             // lines by buffer
     std::map<unsigned long long, LineSet> groups; // by first block
     LineSet all;
     // Plain accesses of blocks that are recorded and of those that are run beside them.
     std::atomic<Count> own_accesses{0}, other_accesses{0}, other_blocks{0};
 
-    void note(Count accesses, bool recorded) {
+    std::atomic<Count> multiplications{0}; // of blocks that are recorded
+
+    void note(Count accesses, Count multiplied, bool recorded) {
         (recorded ? own_accesses : other_accesses) += accesses;
+        multiplications += recorded ? multiplied : 0;
         other_blocks += !recorded;
     }
     void add(unsigned long long block, const BlockCounts& counts, const LineSet& lines);

@@ -22,7 +22,9 @@ constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
 constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
 constexpr Count kExecutedWaiting =
-    6'000'000'000;                     // the same where no block may be left out, since others wait for it
+    6'000'000'000; // the same where no block may be left out, since others wait for it
+// Of tensor cores' products, that take as long here as one event.
+constexpr unsigned kMultiplicationsOfEvent = 4;
 constexpr unsigned kBytesOfAccess = 4; // of what a copy in bulk moves
 constexpr unsigned kTogether = 16;     // blocks of a cooperative launch that are recorded
 constexpr Count kPatienceOfTrials = 20'000;
@@ -300,7 +302,9 @@ bool wants_pass(const Job& job, unsigned pass) {
     wanted = std::min<Count>(wanted, before < 8 ? kGroups * kGroupBlocks : before < 64 ? 16 : 4);
     launch->plan = plan_of(job, std::max<Count>(wanted, 3));
     Count most = launch->waiting ? kExecutedWaiting : kExecutedOfCall;
-    Count all = each * job.blocks, may = most - std::min(recording.executed, most);
+    Count of_products =
+        launch->multiplications / std::max<Count>(launch->traced, 1) / kMultiplicationsOfEvent;
+    Count all = (each + of_products) * job.blocks, may = most - std::min(recording.executed, most);
     launch->plan.only_those = all > may;
     recording.executed += launch->plan.only_those ? 0 : all;
     return true;
@@ -337,7 +341,7 @@ void block_begins(Worker& self, unsigned long long number) {
     Launch* launch = recording.launch.get();
     unsigned long long block = in_clusters(*self.job, number);
     recorder = nullptr;
-    accesses = 0;
+    accesses = multiplications = 0;
     left_out = false;
     steps_left = launch ? steps_of(*self.job, *launch, block) : 0;
     if (!launch || !launch->plan.has(block))
@@ -360,7 +364,7 @@ void block_ends(Worker& self) {
     Tracer* tracer = recorder;
     Launch* launch = state().launch.get();
     if (launch && (!self.block_failed || left_out))
-        launch->note(accesses, tracer && !left_out);
+        launch->note(accesses, multiplications, tracer && !left_out);
     if (!tracer)
         return;
     tracer->end_block();
@@ -445,6 +449,9 @@ void product_starts(Worker& self, const CudamasterCpuWgmma& product) {
     accesses += product.columns;
     if (recorder)
         recorder->product_starts(product);
+}
+void multiplies(unsigned long long times) {
+    multiplications += times;
 }
 void products_end(Worker&, unsigned, unsigned) {}
 bool wants_pieces() {

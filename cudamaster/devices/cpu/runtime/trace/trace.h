@@ -47,6 +47,9 @@ struct Lane {
     unsigned long long dropped = 0;
     unsigned long long waits = 0; // but at barriers of the whole block
     unsigned long long cluster_fences = 0;
+    unsigned long long slept_ns = 0;
+    const void* slept_at = nullptr; // where it slept last
+    bool asked = false;             // since then, for what another thread may write
 };
 
 // Room for the events of one warp.
@@ -62,6 +65,7 @@ struct WarpTrace {
     unsigned live = 0;
     std::vector<LineRequest> requests; // since the last barrier of the block
     unsigned long long barriers = 0, global_requests = 0, instructions = 0, waits = 0, cold_waits = 0;
+    Way at_barrier;                                 // what it had done when the block's last barrier was over
     std::map<const void*, Count> copies_waited_for; // by mbarrier; of the lane that waits most
 };
 
@@ -100,6 +104,7 @@ class Tracer {
     void bulk_comes(const void* barrier, unsigned bytes);
     void product_starts(const CudamasterCpuWgmma& product);
     void waited(unsigned thread, const void* place);
+    void sleeps(unsigned thread, unsigned nanoseconds, const void* site);
 
     void note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
               const void* site);
@@ -111,13 +116,14 @@ class Tracer {
     void merge(unsigned warp); // warps.cpp
     struct Step;
     void take(WarpTrace& warp, const Step& step);
-    void pass(WarpTrace& warp, unsigned key, bool same);
+    void pass(WarpTrace& warp, const Step& step, unsigned key, bool same);
     static Count wavefronts_of(const Step& step, bool shares);
     void take_shared(const Step& step);
     void take_global(WarpTrace& warp, const Step& step, const Range& range);
     bool is_shared(unsigned long long address) const;
     const Range* range_of(unsigned long long address);
     void drain();
+    void ends_stretch(); // between two barriers of the block
 
     Lane lanes_[kMaxThreads];
     WarpTrace warps_[kMaxThreads / kWarp];
@@ -135,20 +141,21 @@ class Tracer {
     L1 l1_;
     LineSet lines_;
     // Loads are on their way together until one needs what another brings, or the program goes back to the start of a
-    // loop. Four passes of a short loop without a store are one, as compilers for GPUs unroll it; the passes that are
-    // left behind the last four are not.
+    // loop. Four passes of a short loop without a store are one, as compilers for GPUs unroll it, behind those that are
+    // left over.
     void begins_anew();
     bool waits_for(unsigned number);
-    void ends_four(WarpTrace& warp);
+    void ends_loop(WarpTrace& warp);
     bool asked_ = false, stored_ = false;
     unsigned depth_ = 0, reached_[256] = {}; // the last basic block at each depth of calls, by its number
     unsigned group_ = 0;                     // of loads that are on their way together
     std::vector<unsigned> asked_in_;         // by a load's number: the last group that it was in
-    struct {
-        unsigned number = 0;                      // of passes
-        unsigned long long before = 0, first = 0; // waits before the four passes, and of the first of these
-        size_t requests = 0;                      // behind the first
-    } passes_;
+    struct Pass {
+        unsigned long long waits; // of the warp until then
+        size_t requests;          // the same
+        unsigned lanes;           // that take part, a bit for each
+    };
+    std::vector<Pass> passes_; // of the basic block at hand
 };
 
 // A basic block of the wrapper, or of what it calls on the host (hooks.cpp).
@@ -165,6 +172,8 @@ extern __thread Tracer* recorder;
 // Plain accesses of the block, recorded or not. Volatile ones and atomics are not among them: who waits makes as many
 // of those as he has time for.
 extern __thread Count accesses;
+// Multiplications of factors that the block had made, whose time here is long.
+extern __thread Count multiplications;
 // Basic blocks that the block may yet execute before it is left out; 0 at its start is no limit.
 extern __thread Count steps_left;
 // Ends the block, which has come to its limit: others stand for it (hooks.cpp).

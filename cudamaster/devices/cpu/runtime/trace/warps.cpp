@@ -12,8 +12,10 @@ namespace {
 constexpr unsigned kDone = ~0u;
 // Of a key, the place in the program's order; what is above says how deep the call is.
 constexpr unsigned kNumber = (1u << 24) - 1;
-// Passes of a loop of one basic block that a compiler for GPUs makes into one.
+// Passes of a loop of one basic block that compilers for GPUs make into one.
 constexpr unsigned kUnrolled = 4;
+// A GPU ends a sleep by then.
+constexpr unsigned kLongestSleepNs = 1'000'000;
 // Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
 constexpr size_t kLaneStride = kEventsOfLane + 20;
 
@@ -81,8 +83,7 @@ void Tracer::merge(unsigned number) {
     }
     unsigned last_place = kDone;
     begins_anew();
-    passes_ = {};
-    passes_.before = warp.waits;
+    passes_.clear();
     std::fill(std::begin(reached_), std::end(reached_), 0);
     depth_ = 0;
     for (;;) {
@@ -107,7 +108,7 @@ void Tracer::merge(unsigned number) {
             auto place = static_cast<unsigned>(first->address);
             counts_.execute(place, step.count);
             warp.instructions += program_->weights[place];
-            pass(warp, lowest, place == last_place);
+            pass(warp, step, lowest, place == last_place);
             last_place = place;
             continue;
         }
@@ -117,8 +118,7 @@ void Tracer::merge(unsigned number) {
         stored_ |= step.kind == Act::kStore || step.kind == Act::kAtomic;
         take(warp, step);
     }
-    if (passes_.number == kUnrolled - 1 && !stored_)
-        ends_four(warp);
+    ends_loop(warp);
     free_rooms_.push_back(warp.room);
     warp.room = nullptr;
 }
@@ -130,39 +130,52 @@ void Tracer::begins_anew() {
 }
 
 // The warp comes to a basic block, to the same once more if it is a loop by itself.
-void Tracer::pass(WarpTrace& warp, unsigned key, bool same) {
+void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
     unsigned depth = 255 - (key >> 24), number = key & kNumber;
     if (depth > depth_)
         std::fill(reached_ + depth_ + 1, reached_ + depth + 1, 0);
     depth_ = depth;
     bool back = number <= reached_[depth];
     reached_[depth] = number;
-    if (same && !stored_) {
-        if (++passes_.number == 1) {
-            passes_.first = warp.waits - passes_.before;
-            passes_.requests = warp.requests.size();
-        }
-        if (passes_.number < kUnrolled) {
-            begins_anew();
-            return;
-        }
-        ends_four(warp);
+    same &= !stored_;
+    if (!same)
+        ends_loop(warp);
+    if (same || stored_ || back)
         begins_anew();
-    } else {
-        if (passes_.number == kUnrolled - 1 && !stored_)
-            ends_four(warp);
-        if (stored_ || back)
-            begins_anew();
-    }
-    passes_.number = 0;
-    passes_.before = warp.waits;
+    passes_.push_back({warp.waits, warp.requests.size(), 0});
+    for (unsigned i = 0; i < step.count; ++i)
+        passes_.back().lanes |= 1u << step.lane[i];
 }
 
-// Four passes are one: what they asked for was on its way together.
-void Tracer::ends_four(WarpTrace& warp) {
-    warp.waits = passes_.before + passes_.first;
-    for (size_t i = passes_.requests; i < warp.requests.size(); ++i)
-        warp.requests[i].waits = 0;
+// The warp leaves a block that may have been a loop by itself. Compilers for GPUs do the passes beyond a multiple of four
+// first, one at a time, and then four as one: what these ask for is on its way together. Lanes with different numbers of
+// passes take their turns, so a warp has most of both.
+void Tracer::ends_loop(WarpTrace& warp) {
+    size_t number = passes_.size(), alone = 0, fours = 0;
+    if (number > 1) {
+        for (unsigned i = 0; i < kWarp; ++i) {
+            size_t own = 0;
+            for (const Pass& pass : passes_)
+                own += pass.lanes >> i & 1;
+            alone = std::max(alone, own % kUnrolled);
+            fours = std::max(fours, own / kUnrolled);
+        }
+        Count waits = 0;
+        size_t left = number - alone,
+               chosen = 0; // behind the first few, so many at even distances stand for all
+        passes_.push_back({warp.waits, warp.requests.size(), 0});
+        for (size_t k = 0; k < number; ++k) {
+            bool later = k >= alone, counts = !later || (fours && (k - alone) * fours / left == chosen);
+            chosen += later && counts;
+            if (counts)
+                waits += passes_[k + 1].waits - passes_[k].waits;
+            else
+                for (size_t i = passes_[k].requests; i < passes_[k + 1].requests; ++i)
+                    warp.requests[i].waits = 0;
+        }
+        warp.waits = passes_[0].waits + waits;
+    }
+    passes_.clear();
 }
 
 // Whether the address of a load is made from what was asked for and is on its way.
@@ -375,6 +388,26 @@ void Tracer::drain() {
         warps_[warp].requests.clear();
 }
 
+// Behind a barrier of the block all its warps go on together: the one that had most to do held the others up.
+void Tracer::ends_stretch() {
+    Way most;
+    for (unsigned number = 0; number * kWarp < threads_; ++number) {
+        WarpTrace& warp = warps_[number];
+        Way now;
+        now.instructions = warp.instructions;
+        now.waits = warp.waits;
+        now.cold_waits = warp.cold_waits;
+        const Way& before = warp.at_barrier;
+        most.instructions = std::max(most.instructions, now.instructions - before.instructions);
+        most.waits = std::max(most.waits, now.waits - before.waits);
+        most.cold_waits = std::max(most.cold_waits, now.cold_waits - before.cold_waits);
+        warp.at_barrier = now;
+    }
+    counts_.way.instructions += most.instructions;
+    counts_.way.waits += most.waits;
+    counts_.way.cold_waits += most.cold_waits;
+}
+
 void Tracer::begin_block(const Worker& block, const Launch& launch, const Program& program,
                          const SharedMemory& shared) {
     launch_ = &launch;
@@ -395,6 +428,7 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
         WarpTrace& trace = warps_[warp];
         trace.pending = trace.live = std::min(kWarp, threads_ - warp * kWarp);
         trace.barriers = trace.global_requests = trace.instructions = trace.waits = trace.cold_waits = 0;
+        trace.at_barrier = {};
         trace.requests.clear();
         trace.copies_waited_for.clear();
         if (trace.room)
@@ -433,6 +467,7 @@ void Tracer::barrier_completes() {
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
         warps_[warp].pending = warps_[warp].live;
     drain();
+    ends_stretch();
 }
 
 // Where the whole warp meets, what it did so far need not be kept.
@@ -513,28 +548,43 @@ void Tracer::product_starts(const CudamasterCpuWgmma& product) {
 // the lane that waits most often stands for its warp.
 void Tracer::waited(unsigned thread, const void* place) {
     ++lanes_[thread].waits;
+    lanes_[thread].asked = true;
     if (!place || !barriers_of_copies_.count(place))
         return;
     Count& of_warp = warps_[thread / kWarp].copies_waited_for[place];
     of_warp = std::max(of_warp, ++copies_waited_for_[{thread, place}]);
 }
 
+// Who asks, sleeps and asks again waits for another thread: how often that goes on says something of this host. The first
+// time counts.
+void Tracer::sleeps(unsigned thread, unsigned nanoseconds, const void* site) {
+    Lane& lane = lanes_[thread];
+    if (!lane.asked || lane.slept_at != site)
+        lane.slept_ns += std::min(nanoseconds, kLongestSleepNs);
+    lane.asked = false;
+    lane.slept_at = site;
+}
+
 void Tracer::end_block() {
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
         merge(warp);
     drain();
-    Count instructions = 0;
+    ends_stretch();
+    Count instructions = 0, most_copies = 0;
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         const WarpTrace& trace = warps_[warp];
         // Copies to one mbarrier come one after another, those to different ones are on their way together.
-        Count copies = 0, waits = 0, fences = 0;
+        Count copies = 0, waits = 0, fences = 0, slept = 0;
         for (const auto& [barrier, times] : trace.copies_waited_for)
             copies = std::max(copies, times);
         for (unsigned i = warp * kWarp; i < std::min(threads_, (warp + 1) * kWarp); ++i) {
             waits = std::max<Count>(waits, lanes_[i].waits);
             fences = std::max<Count>(fences, lanes_[i].cluster_fences);
+            slept = std::max<Count>(slept, lanes_[i].slept_ns);
         }
+        most_copies = std::max(most_copies, copies);
         counts_.cluster_fences.note(fences);
+        counts_.slept_ns.note(slept);
         counts_.barriers.note(trace.barriers + waits);
         counts_.requests.note(trace.global_requests);
         counts_.waits.note(trace.waits + copies);
@@ -543,6 +593,8 @@ void Tracer::end_block() {
         instructions += trace.instructions;
     }
     counts_.all_instructions = instructions;
+    counts_.way.waits += most_copies;
+    counts_.way.cold_waits += most_copies;
 }
 
 } // namespace trace

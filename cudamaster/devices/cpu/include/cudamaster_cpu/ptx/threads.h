@@ -162,8 +162,8 @@ template <class... Tags> inline void fence_proxy(B64 map, long long bytes) {
     fence_proxy<Tags...>();
 }
 
-template <class... Tags> inline void nanosleep(B32) {
-    cudamaster_cpu_yield();
+template <class... Tags> inline void nanosleep(B32 nanoseconds) {
+    ::__nanosleep(nanoseconds);
 }
 template <class... Tags> inline void exit() {
     cudamaster_cpu_exit();
