@@ -16,12 +16,13 @@
 //      H200 with cold caches 4096 x 4096 with 32 x 32 weights took 73 µs between events, before weights were loaded
 //      early (which gained 4 of 79 with tiles of 256 rows), where the step before has 266 of device time; with 16 x
 //      16 52 where it has 108, and 1024 x 1024 with 32 x 32 12 where it has 43. As it stands an H100 takes 72 µs on
-//      the device for the largest, 81 for the whole call. On an H200 256 x 256 with 8 x 8 take 13.9 µs for the whole
-//      call, where sparse products take 17.6, the baseline 16.3 and an empty launch 11.2; 128 x 16000 with 32 x 32
-//      take 27.7, where tiles of 416 rows took 38.7. What binds it now: shared memory, from which a sparse product
-//      reads 128 bytes a clock, all that there is: its pipe is busy for 83 of 100 clocks, and products without loads
-//      and stores take 53 µs of the 73. Slower: the second half of each product by dense ones (fewer bytes, but
-//      smaller), results straight from registers, swizzled rows, weights as a factor in shared memory.
+//      the device for the largest, 81 for the whole call. On an H200, by `cudamaster evaluate`, 256 x 256 with 8 x 8
+//      take 12.3 µs for the whole call, where sparse products take 15.2, the baseline 15.2 to 15.4 and an empty
+//      launch 10.4; 128 x 16000 with 32 x 32 take 27.7, where tiles of 416 rows took 38.7. What binds it now: shared
+//      memory, from which a sparse product reads 128 bytes a clock, all that there is: its pipe is busy for 83 of 100
+//      clocks, and products without loads and stores take 53 µs of the 73. Slower: the second half of each product by
+//      dense ones (fewer bytes, but smaller), results straight from registers, swizzled rows, weights as a factor in
+//      shared memory.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

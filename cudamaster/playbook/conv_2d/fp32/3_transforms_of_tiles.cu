@@ -17,18 +17,17 @@
 //      tenth of what the task allows with 32 x 32 weights, two fifths with 16 x 16, and too large with 8 x 8 (on the
 //      CPU device). So fewer than 256 weights take the step before, and so do few tiles, which would leave
 //      multiprocessors without work, and GPUs without 213 KB of shared memory for a block. Up to 16 x 16 weights and
-//      67 million products take one small launch before the driver is asked for anything: a thread has two or four
+//      42 million products take one small launch before the driver is asked for anything: a thread has two or four
 //      outputs of a column, and all that a block needs is under way at once. Of outputs of up to 128 rows the step
 //      before takes small tiles now. On an H200 with cold caches 4096 x 4096 with 32 x 32 weights takes 81 µs between
 //      events, 84.5 for the whole call, where the step before has 200 and 203; with 16 x 16 79 and 81 where it has
 //      130 and 133. 1024 x 1024 with 32 x 32 takes 22.8 for the whole call where it has 31.8, with 16 x 16 23.3 where
-//      it has 26.0. In a run in which the empty launch took 11 to 12 µs, 256 x 256 with 8 x 8 take 14.2 for the whole
-//      call, where the step before has 21.5 and the baseline 16.3 (12.2, 15.7 and 15.0 in another run), 1024 x 1024
-//      with 8 x 8 22.9, where it has 26.1. A first form, which made one complex transform of two tiles in 128 KB, had
-//      100 µs: all warps loaded, calculated and stored at the same times. What binds it now: of 100 clocks 65 issue
-//      an instruction, and 60 use shared memory (a variant, by ncu); warps wait for each other, or for instructions,
-//      as a tile's 3000 are more than the nearest cache holds. Without loads from memory a variant took 1 to 3 µs
-//      less, without stores 4 to 8.
+//      it has 26.0. By `cudamaster evaluate` 256 x 256 with 8 x 8 take 12.7 for the whole call, where the step before
+//      has 16.5, the baseline 15.3 and an empty launch 10.4, with 16 x 16 14.6, where it has 18.1. A first form,
+//      which made one complex transform of two tiles in 128 KB, had 100 µs: all warps loaded, calculated and stored
+//      at the same times. What binds it now: of 100 clocks 65 issue an instruction, and 60 use shared memory (a
+//      variant, by ncu); warps wait for each other, or for instructions, as a tile's 3000 are more than the nearest
+//      cache holds. Without loads from memory a variant took 1 to 3 µs less, without stores 4 to 8.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -137,7 +136,7 @@ void conv_2d_launch(const float* input, const float* kernel, float* output, int 
 // ---- Few results ----
 
 // Results times weights: up to so many a small launch is faster, whatever the others save.
-constexpr long long kFewResults = 1 << 26;
+constexpr long long kFewResults = 40 << 20;
 constexpr int kFewSide = 16; // rows and columns of weights at most
 constexpr int kFewDown = 8;  // threads of a block, one below the other
 constexpr int kFewRows = 1 << 19;
