@@ -434,15 +434,16 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 constexpr int kValues = 1 << 16;
+constexpr int kGroup = 256; // values next to each other
+constexpr int kGroups = kValues / kGroup;
 constexpr int kCountThreads = 1024;
 constexpr int kCountBlocks = 132; // at most
-constexpr int kSpreadThreads = 256;
+constexpr int kSpreadThreads = kGroups;
 constexpr int kSpreadVectors = 4; // of eight elements, of a thread, at most
 
-__device__ __align__(16) unsigned int device_counts[kValues + 4]; // of each value, by its bits; and a ticket
-// Values that occur, in order: where they begin, and their bits. Nine more begin behind the end.
-__device__ __align__(16) uint2 device_values[kValues + 16];
-__device__ unsigned int device_kinds; // how many occur
+// How often each value occurs, by its bits: first those with lowest bits 0, then those with 1, and so on. Behind them
+// how often each group of values occurs, in the order of the values.
+__device__ __align__(16) unsigned int device_counts[kValues + kGroups];
 
 // Counts a value if it is one of this block's.
 template <int kShift>
@@ -454,27 +455,21 @@ __device__ __forceinline__ void count_one(unsigned int bins, unsigned int raw, u
                  : "memory");
 }
 
-// How often a key, a multiple of four, and the three behind it occur.
-__device__ __forceinline__ uint4 counts_of(unsigned int key) {
-    if (key & 0x8000u)
-        return __ldcg((const uint4*)&device_counts[key ^ 0x8000u]);
-    uint4 turned = __ldcg((const uint4*)&device_counts[(key ^ 0xffffu) - 3]);
-    return make_uint4(turned.w, turned.z, turned.y, turned.x);
-}
-
 // How often each value occurs. Blocks share the values by their lowest bits, as the shared memory of one has no room
 // for counters of all, and the elements by where they are.
 template <int kShift>
 __global__ void __launch_bounds__(kCountThreads)
     count_values_bf16_kernel_optimized(const Element* data, int N) {
     extern __shared__ __align__(16) unsigned int bins[];
-    __shared__ unsigned int sums[2][32];
-    __shared__ bool last;
-    constexpr int kParts = 1 << kShift, kBins = kValues / kParts;
+    __shared__ unsigned int groups[kGroups];
+    constexpr int kParts = 1 << kShift, kBins = kValues / kParts, kPairs = kBins / 2;
+    static_assert(kPairs / kGroups >= 32, "a warp adds up pairs of one group");
     unsigned int part = blockIdx.x % kParts;
     int t = threadIdx.x, block = blockIdx.x / kParts, blocks = gridDim.x / kParts;
     for (int i = t; i < kBins / 4; i += kCountThreads)
         ((uint4*)bins)[i] = make_uint4(0, 0, 0, 0);
+    if (t < kGroups)
+        groups[t] = 0;
     __syncthreads();
     unsigned int at = (unsigned int)__cvta_generic_to_shared(bins);
     int head = min(N, (int)((16 - (size_t)data % 16) % 16 / 2));
@@ -507,122 +502,123 @@ __global__ void __launch_bounds__(kCountThreads)
         }
     }
     __syncthreads();
-    for (int i = t; i < kBins; i += kCountThreads) {
-        unsigned int c = bins[i];
-        if (c != 0)
-            atomicAdd(&device_counts[i * kParts + part], c);
-    }
-    __threadfence();
-    __syncthreads();
-    if (t == 0)
-        last = atomicAdd(&device_counts[kValues], 1u) == gridDim.x - 1;
-    __syncthreads();
-    if (!last)
-        return;
-    __threadfence();
-    // Which values occur, and where they begin.
-    int lane = t % 32, warp = t / 32;
-    constexpr int kRounds = kValues / kCountThreads / 4;
-    unsigned int sum = 0, kinds = 0;
-#pragma unroll 4
-    for (int r = 0; r < kRounds; ++r) {
-        uint4 c = counts_of((warp * kRounds + r) * 128 + lane * 4);
-        sum += c.x + c.y + c.z + c.w;
-        kinds += (c.x != 0) + (c.y != 0) + (c.z != 0) + (c.w != 0);
-    }
-    sum = __reduce_add_sync(kFullMask, sum);
-    kinds = __reduce_add_sync(kFullMask, kinds);
-    if (lane == 0) {
-        sums[0][warp] = sum;
-        sums[1][warp] = kinds;
+    // Two counters by one addition: none of them overflows.
+    for (int i = t; i < kPairs; i += kCountThreads) {
+        uint2 pair = ((const uint2*)bins)[i];
+        unsigned int sum = __reduce_add_sync(kFullMask, pair.x + pair.y);
+        if (sum == 0)
+            continue;
+        if ((pair.x | pair.y) != 0)
+            atomicAdd((unsigned long long*)&device_counts[part * kBins + i * 2],
+                      (unsigned long long)pair.y << 32 | pair.x);
+        if (t % 32 == 0)
+            atomicAdd(&groups[i / (kPairs / kGroups)], sum);
     }
     __syncthreads();
-    unsigned int first = 0, kind = 0;
-    for (int w = 0; w < warp; ++w) {
-        first += sums[0][w];
-        kind += sums[1][w];
-    }
-#pragma unroll 4
-    for (int r = 0; r < kRounds; ++r) {
-        unsigned int key = (warp * kRounds + r) * 128 + lane * 4;
-        uint4 c = counts_of(key);
-        unsigned int each[4] = {c.x, c.y, c.z, c.w};
-        unsigned int own = c.x + c.y + c.z + c.w,
-                     own_kinds = (c.x != 0) + (c.y != 0) + (c.z != 0) + (c.w != 0);
-        unsigned int up_to = own, kinds_up_to = own_kinds;
-        for (int d = 1; d < 32; d *= 2) {
-            unsigned int other = __shfl_up_sync(kFullMask, up_to, d),
-                         others = __shfl_up_sync(kFullMask, kinds_up_to, d);
-            up_to += lane >= d ? other : 0;
-            kinds_up_to += lane >= d ? others : 0;
-        }
-        unsigned int at = first + up_to - own, number = kind + kinds_up_to - own_kinds;
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-            if (each[k] != 0) {
-                device_values[number++] = make_uint2(at, (unsigned int)to_value(key + k));
-                at += each[k];
-            }
-        first += __shfl_sync(kFullMask, up_to, 31);
-        kind += __shfl_sync(kFullMask, kinds_up_to, 31);
-    }
-    if (t == kCountThreads - 1) {
-        device_kinds = kind;
-        for (int k = 0; k < 9; ++k)
-            device_values[kind + k] = make_uint2(N, 0);
-    }
+    if (t < kGroups && groups[t] != 0)
+        atomicAdd(&device_counts[kValues + to_key((Element)(t * kGroup)) / kGroup], groups[t]);
 }
 
-// Writes the values, eight elements at a time.
+// How often each of eight values occurs, that begin with a multiple of eight.
+template <int kShift> __device__ __forceinline__ void counts_of(unsigned int key, unsigned int (&count)[8]) {
+    constexpr int kParts = 1 << kShift, kBins = kValues / kParts, kEach = 8 / kParts;
+    bool turned = (key & 0x8000u) == 0; // negative ones have their bits in descending order
+    unsigned int raw = turned ? (key ^ 0xffffu) - 7 : key ^ 0x8000u, found[8];
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+        const unsigned int* from = &device_counts[part * kBins + (raw >> kShift)];
+        if constexpr (kEach == 4) {
+            uint4 four = *(const uint4*)from;
+            found[part] = four.x, found[kParts + part] = four.y;
+            found[2 * kParts + part] = four.z, found[3 * kParts + part] = four.w;
+        } else {
+#pragma unroll
+            for (int k = 0; k < kEach; ++k)
+                found[k * kParts + part] = from[k];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < 8; ++k)
+        count[k] = turned ? found[7 - k] : found[k];
+}
+
+// Writes the values. A block has a share of the array: it finds the groups that are there, puts each value where it
+// begins, and all else is the largest value before it.
+template <int kShift>
 __global__ void __launch_bounds__(kSpreadThreads)
     spread_values_bf16_kernel_optimized(Element* data, int N, int vectors, bool aligned) {
-    __shared__ unsigned int bounds[2];
-    unsigned int chunk = kSpreadThreads * vectors * 8;
-    unsigned int begin = blockIdx.x * chunk, end = min((unsigned int)N, begin + chunk);
-    int t = threadIdx.x, lane = t % 32;
-    if (t < 64) { // a warp for each bound looks at 32 values at a time
-        unsigned int place = t < 32 ? begin : end - 1, low = 0, count = device_kinds;
-        while (count > 1) {
-            unsigned int step = (count + 31) / 32, at = lane * step;
-            unsigned int votes = __ballot_sync(kFullMask, at < count && device_values[low + at].x <= place);
-            unsigned int passed = (__popc(votes) - 1) * step;
-            low += passed;
-            count = min(step, count - passed);
+    constexpr int kSpreadWarps = kSpreadThreads / 32;
+    __shared__ __align__(16) Element begins[kSpreadThreads * 8 * kSpreadVectors]; // as keys
+    __shared__ unsigned int starts[kGroups + 1], sums[kSpreadWarps], largest[kSpreadVectors * kSpreadWarps];
+    __shared__ int bounds[2];
+    int t = threadIdx.x, lane = t % 32, warp = t / 32;
+    unsigned int share = kSpreadThreads * vectors * 8;
+    unsigned int begin = blockIdx.x * share, end = min((unsigned int)N, begin + share);
+    unsigned int count = device_counts[kValues + t], up_to = warp_sum_to(count);
+    for (int k = 0; k < vectors; ++k)
+        ((uint4*)begins)[k * kSpreadThreads + t] = make_uint4(0, 0, 0, 0);
+    if (lane == 31)
+        sums[warp] = up_to;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < kSpreadWarps; ++w)
+        up_to += w < warp ? sums[w] : 0;
+    starts[t + 1] = up_to;
+    if (t == 0)
+        starts[0] = 0;
+    if (up_to - count <= begin && begin < up_to)
+        bounds[0] = t;
+    if (up_to - count < end && end <= up_to)
+        bounds[1] = t;
+    __syncthreads();
+    int last = bounds[1];
+    for (int group = bounds[0] + warp; group <= last; group += kSpreadWarps) {
+        unsigned int next = starts[group];
+        if (starts[group + 1] == next)
+            continue;
+        unsigned int key = group * kGroup + lane * 8, each[8], own = 0;
+        counts_of<kShift>(key, each);
+#pragma unroll
+        for (int k = 0; k < 8; ++k)
+            own += each[k];
+        next += warp_sum_to(own) - own;
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+            unsigned int place = max(next, begin);
+            next += each[k];
+            if (place < min(next, end))
+                begins[place - begin] = (Element)(key + k);
         }
-        if (lane == 0)
-            bounds[t / 32] = low;
     }
     __syncthreads();
-    unsigned int lowest = bounds[0], highest = bounds[1];
     for (int k = 0; k < vectors; ++k) {
+        uint4 words = ((const uint4*)begins)[k * kSpreadThreads + t];
+        unsigned int most = larger_of(larger_of(words.x, words.y), larger_of(words.z, words.w));
+        most = __reduce_max_sync(kFullMask, max(most & 0xffffu, most >> 16));
+        if (lane == 0)
+            largest[k * kSpreadWarps + warp] = most;
+    }
+    __syncthreads();
+    for (int k = 0; k < vectors; ++k) {
+        uint4 four = ((const uint4*)begins)[k * kSpreadThreads + t];
+        unsigned int words[4] = {four.x, four.y, four.z, four.w};
+        unsigned int most = larger_of(larger_of(words[0], words[1]), larger_of(words[2], words[3]));
+        most = max(most & 0xffffu, most >> 16);
+        for (int distance = 1; distance < 32; distance *= 2) {
+            unsigned int other = __shfl_up_sync(kFullMask, most, distance);
+            most = lane >= distance ? max(most, other) : most;
+        }
+        unsigned int key = __shfl_up_sync(kFullMask, most, 1);
+        unsigned int earlier = lane < k * kSpreadWarps + warp ? largest[lane] : 0;
+        earlier = __reduce_max_sync(kFullMask, earlier);
+        key = lane > 0 ? max(key, earlier) : earlier;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            unsigned int first = max(key, words[j] & 0xffffu);
+            key = max(first, words[j] >> 16);
+            words[j] = (unsigned int)to_value(first) | (unsigned int)to_value(key) << 16;
+        }
         unsigned int place = begin + (k * kSpreadThreads + t) * 8;
-        if (place >= end)
-            break;
-        unsigned int low = lowest, high = highest;
-        while (low < high) { // the last one that begins here or before
-            unsigned int middle = (low + high + 1) / 2;
-            bool up = device_values[middle].x <= place;
-            low = up ? middle : low;
-            high = up ? high : middle - 1;
-        }
-        unsigned int value = device_values[low].y, words[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-            words[j] = value | value << 16;
-        if (device_values[low + 1].x < place + 8) {
-            // Each element is at most one value further than the one before.
-            uint2 next[7];
-#pragma unroll
-            for (int j = 0; j < 7; ++j)
-                next[j] = device_values[low + 1 + j];
-#pragma unroll
-            for (int j = 1; j < 8; ++j) {
-#pragma unroll
-                for (int i = 0; i < j; ++i)
-                    value = next[i].x <= place + j ? next[i].y : value;
-                words[j / 2] = j % 2 == 0 ? value : (words[j / 2] & 0xffffu) | value << 16;
-            }
-        }
         if (aligned && place + 8 <= end)
             *(uint4*)(data + place) = make_uint4(words[0], words[1], words[2], words[3]);
         else
@@ -633,7 +629,7 @@ __global__ void __launch_bounds__(kSpreadThreads)
     }
 }
 
-template <int kShift> bool count_values(Element* data, int N) {
+template <int kShift> bool count_and_spread(Element* data, int N) {
     int bytes = kValues / (1 << kShift) * 4;
     if (cudaFuncSetAttribute(count_values_bf16_kernel_optimized<kShift>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess) {
@@ -643,17 +639,17 @@ template <int kShift> bool count_values(Element* data, int N) {
     int most = kCountBlocks >> kShift, needed = (N - 1) / (kCountThreads * 8) + 1;
     int blocks = (needed < most ? needed : most) << kShift;
     count_values_bf16_kernel_optimized<kShift><<<blocks, kCountThreads, bytes>>>(data, N);
+    int vectors = N < 1 << 21 ? 1 : kSpreadVectors, share = kSpreadThreads * vectors * 8;
+    spread_values_bf16_kernel_optimized<kShift>
+        <<<(unsigned int)((N - 1) / share + 1), kSpreadThreads>>>(data, N, vectors, (size_t)data % 16 == 0);
     return true;
 }
 void sort_by_counting(Element* data, int N) {
     void* counts = nullptr;
     cudaGetSymbolAddress(&counts, device_counts);
     cudaMemsetAsync(counts, 0, sizeof(device_counts), 0);
-    if (!count_values<1>(data, N) && !count_values<2>(data, N))
-        count_values<3>(data, N);
-    int vectors = N < 1 << 21 ? 1 : kSpreadVectors, chunk = kSpreadThreads * vectors * 8;
-    spread_values_bf16_kernel_optimized<<<(unsigned int)((N - 1) / chunk + 1), kSpreadThreads>>>(
-        data, N, vectors, (size_t)data % 16 == 0);
+    if (!count_and_spread<1>(data, N))
+        count_and_spread<2>(data, N); // half of the shared memory
 }
 
 // Whether a cluster could be started: a GPU before sm_90 has none.

@@ -31,10 +31,14 @@ typedef float Element;
 constexpr int kItems = 4; // keys of a thread
 constexpr int kThreads = 512;
 constexpr int kRoom = kItems * kThreads; // keys that a block can sort
-constexpr int kFew = 2048;               // elements up to which one block sorts them
-constexpr int kFewThreads = 256;
-constexpr int kFewItems = kFew / kFewThreads;
-constexpr int kWords = kFewItems; // of such a thread
+constexpr int kLeast = 256;              // elements up to which eight blocks compare each with all
+constexpr int kLess = 1024;              // and sixteen blocks
+constexpr int kFew = 4096;               // elements up to which blocks need not tell each other anything
+constexpr int kFewBlocks = 16;
+constexpr int kFewThreads = 512;
+constexpr int kFewSamples = 128;
+constexpr int kChunk = 16 / sizeof(Element); // elements
+constexpr int kChunks = kFew / kFewThreads / kChunk;
 constexpr int kRun = 512;         // elements that a block takes at first, at most
 constexpr int kRuns = 128;        // at most
 constexpr int kSamples = 1024;    // at most
@@ -42,10 +46,12 @@ constexpr int kOversampling = 16; // samples for each bucket, as far as there ar
 constexpr int kCluster = 16;      // blocks, at most
 constexpr unsigned int kFullMask = 0xffffffffu;
 constexpr unsigned int kPadding = 0xfffffffeu; // beyond the key of infinity
+constexpr unsigned int kNone = 0xffffffffu;
 
 struct alignas(kItems * sizeof(Element)) Chunk {
     Element at[kItems];
 };
+static_assert(kChunk == kItems, "chunks have one size");
 
 __device__ __align__(16) unsigned int device_runs[kRuns * kRun];
 __device__ __align__(16) unsigned int device_starts[kRuns * kRuns]; // of each bucket in each run
@@ -173,81 +179,272 @@ template <int kCount> __device__ unsigned int below(const unsigned int* keys, un
     return count + (keys[count] < key);
 }
 
-template <int kFirst, int kSecond> __device__ __forceinline__ void order_two(unsigned int (&key)[kWords]) {
-    unsigned int low = min(key[kFirst], key[kSecond]);
-    key[kSecond] = max(key[kFirst], key[kSecond]);
-    key[kFirst] = low;
-}
-template <int kLanes> __device__ __forceinline__ void order_words_in_warp(unsigned int (&key)[kWords]) {
-    bool larger = (threadIdx.x & kLanes) != 0;
-    unsigned int other[kWords];
+// Loads chunks of the array, each thread of a block kChunks of them, that lie kFewThreads chunks from each other. All are
+// under way before the first is used.
+__device__ __forceinline__ void load_chunks(const Element* data, int N, bool aligned,
+                                            unsigned int (&key)[kChunks][kChunk]) {
+    Chunk chunk[kChunks];
+    if (aligned && N % kChunk == 0) {
 #pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        other[k] = __shfl_xor_sync(kFullMask, key[k], kLanes);
+        for (int c = 0; c < kChunks; ++c) {
+            int first = (c * kFewThreads + threadIdx.x) * kChunk;
+            if (first < N)
+                chunk[c] = *(const Chunk*)(data + first);
+        }
+    } else {
 #pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        keep(key[k], other[k], larger);
+        for (int c = 0; c < kChunks; ++c)
+#pragma unroll
+            for (int k = 0; k < kChunk; ++k) {
+                int i = (c * kFewThreads + threadIdx.x) * kChunk + k;
+                if (i < N)
+                    chunk[c].at[k] = data[i];
+            }
+    }
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kChunk; ++k) {
+            int i = (c * kFewThreads + threadIdx.x) * kChunk + k;
+            key[c][k] = i < N ? to_key(chunk[c].at[k]) : kNone;
+        }
 }
 
-// Up to kFew elements, by one block. A bitonic sort, too; the eight keys of a thread are sorted by Batcher's network
-// first.
-__global__ void __launch_bounds__(kFewThreads) sort_few_kernel_optimized(Element* data, int N, int part) {
-    __shared__ unsigned int tile[2][kWords][kFewThreads];
-    int t = threadIdx.x, side = 0, threads = part / kFewItems;
-    unsigned int key[kWords], turned = (t & 1) != 0 ? ~0u : 0;
-#pragma unroll
-    for (int k = 0; k < kFewItems; ++k) {
-        int i = k * threads + t;
-        key[k] = i < N ? to_key(data[i]) : kPadding;
+// Two parts of the barrier of all blocks. After a barrier of the block one warp tells for all of them that their loads
+// are done: that takes a fence, which all others would wait for as well. The last warp has the least to do.
+template <int kOfBlock> __device__ __forceinline__ void have_read(bool clustered) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (!clustered)
+        return;
+    if (threadIdx.x / 32 == kOfBlock / 32 - 1)
+        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    else
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void all_have_read(bool clustered) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (clustered) {
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+        return;
     }
+#endif
+    cooperative_groups::this_grid().sync();
+}
+
+// Counts one more if a key is below another. Of C++ nvcc makes three instructions, each of which waits for the one before.
+__device__ __forceinline__ void add_if_below(unsigned int& count, unsigned int key, unsigned int other) {
+    asm("{\n\t.reg .pred p;\n\tsetp.lt.u32 p, %1, %2;\n\t@p add.u32 %0, %0, 1;\n\t}"
+        : "+r"(count)
+        : "r"(key), "r"(other));
+}
+// How many of four keys are below `key`, in two counters.
+__device__ __forceinline__ void add_four_below(unsigned int (&count)[2], uint4 keys, unsigned int key) {
+    add_if_below(count[0], keys.x, key);
+    add_if_below(count[1], keys.y, key);
+    add_if_below(count[0], keys.z, key);
+    add_if_below(count[1], keys.w, key);
+}
+// How many of those before place `place` of four keys equal `key`.
+__device__ __forceinline__ unsigned int equal_before(uint4 keys, unsigned int key, int place) {
+    return (place > 0 && keys.x == key) + (place > 1 && keys.y == key) + (place > 2 && keys.z == key);
+}
+
+// So few that each is compared with all: a block finds the places of its share.
+template <int kBlocks, int kCompared>
+__global__ void __launch_bounds__(kCompared)
+    compare_all_kernel_optimized(Element* data, int N, bool clustered) {
+    constexpr int kShare = kCompared / kBlocks, kTeam = kCompared / kShare, kVectors = kCompared / 4;
+    __shared__ __align__(16) unsigned int keys[kCompared];
+    int t = threadIdx.x;
+    keys[t] = t < N ? to_key(data[t]) : kNone;
+    __syncthreads();
+    have_read<kCompared>(clustered);
+    int own = blockIdx.x * kShare + t / kTeam;
+    unsigned int key = keys[own], smaller[2] = {};
+    const uint4* vectors = (const uint4*)keys;
 #pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        key[k] ^= turned;
-    order_two<0, 1>(key), order_two<2, 3>(key), order_two<4, 5>(key), order_two<6, 7>(key);
-    order_two<0, 2>(key), order_two<1, 3>(key), order_two<4, 6>(key), order_two<5, 7>(key);
-    order_two<1, 2>(key), order_two<5, 6>(key);
-    order_two<0, 4>(key), order_two<1, 5>(key), order_two<2, 6>(key), order_two<3, 7>(key);
-    order_two<2, 4>(key), order_two<3, 5>(key);
-    order_two<1, 2>(key), order_two<3, 4>(key), order_two<5, 6>(key);
-#pragma unroll 1
-    for (int size = 2 * kWords; size <= part; size *= 2) {
-        unsigned int turn = size < part && (t * kWords & size) != 0 ? ~0u : 0;
-#pragma unroll
-        for (int k = 0; k < kWords; ++k)
-            key[k] ^= turned ^ turn;
-        turned = turn;
-#pragma unroll 1
-        for (int lanes = size / kWords / 2; lanes >= 32; lanes /= 2) {
-#pragma unroll
-            for (int k = 0; k < kWords; ++k)
-                tile[side][k][t] = key[k];
-            __syncthreads();
-            bool larger = (t & lanes) != 0;
-#pragma unroll
-            for (int k = 0; k < kWords; ++k)
-                keep(key[k], tile[side][k][t ^ lanes], larger);
-            side ^= 1;
-        }
-        switch (size / kWords) {
-        default:
-            order_words_in_warp<16>(key);
-        case 16:
-            order_words_in_warp<8>(key);
-        case 8:
-            order_words_in_warp<4>(key);
-        case 4:
-            order_words_in_warp<2>(key);
-        case 2:
-            order_words_in_warp<1>(key);
-        }
-        order_two<0, 4>(key), order_two<1, 5>(key), order_two<2, 6>(key), order_two<3, 7>(key);
-        order_two<0, 2>(key), order_two<1, 3>(key), order_two<4, 6>(key), order_two<5, 7>(key);
-        order_two<0, 1>(key), order_two<2, 3>(key), order_two<4, 5>(key), order_two<6, 7>(key);
+    for (int k = 0; k < kVectors / kTeam; ++k) {
+        int v = k * kTeam + t % kTeam;
+        add_four_below(smaller, vectors[v], key + (v < own / 4));
     }
+    unsigned int rank = smaller[0] + smaller[1];
+    if (t % kTeam == 0)
+        rank += equal_before(vectors[own / 4], key, own % 4);
 #pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        if (t * kWords + k < N)
-            data[t * kWords + k] = to_value(key[k]);
+    for (int distance = kTeam / 2; distance > 0; distance /= 2)
+        rank += __shfl_xor_sync(kFullMask, rank, distance);
+    all_have_read(clustered);
+    if (t % kTeam == 0 && own < N)
+        data[rank] = to_value(key);
+}
+
+__global__ void __launch_bounds__(kFewThreads)
+    share_few_kernel_optimized(Element* data, int N, bool aligned, bool clustered) {
+    constexpr int kTeam = kFewThreads / kFewSamples, kParts = kFewSamples / kFewBlocks;
+    static_assert(kParts <= 16 && kFew <= 4096, "sixteen bits for a part and a place in it");
+    __shared__ __align__(16) unsigned int samples[kFewSamples];
+    __shared__ uint2 splitters[kFewSamples]; // and their chunks
+    __shared__ unsigned int listed[kFew];
+    __shared__ unsigned short listed_of[kFew]; // the chunk, and then the part and the place in it
+    __shared__ __align__(16) unsigned int placed[kFew + 4 * kParts];
+    __shared__ __align__(16) unsigned int sizes[kParts];
+    __shared__ unsigned int sum;
+    unsigned int t = threadIdx.x, lane = t % 32, block = blockIdx.x;
+    unsigned int chunks = (N + kChunk - 1) / kChunk;
+    unsigned int key[kChunks][kChunk];
+    auto chunk_of = [&](unsigned int sample) {
+        return (sample * 64 + (sample * 2654435761u >> 26)) * chunks / (kFewSamples * 64);
+    };
+    Element sample = {};
+    if (t < kFewSamples)
+        sample = data[chunk_of(t) * kChunk];
+    load_chunks(data, N, aligned, key);
+#pragma unroll 1
+    for (int i = t; i < kFew / 4 + kParts; i += kFewThreads)
+        ((uint4*)placed)[i] = make_uint4(kNone, kNone, kNone, kNone);
+    if (t < kParts)
+        sizes[t] = 0;
+    if (t == kFewThreads - 1)
+        sum = 0;
+    if (t < kFewSamples)
+        samples[t] = to_key(sample);
+    __syncthreads();
+
+    // All blocks sort the same samples: how many are below one is its place.
+    {
+        int own = t / kTeam;
+        unsigned int mine = samples[own], smaller[2] = {};
+        const uint4* vectors = (const uint4*)samples;
+#pragma unroll
+        for (int k = 0; k < kFewSamples / 4 / kTeam; ++k) {
+            int v = k * kTeam + t % kTeam;
+            add_four_below(smaller, vectors[v], mine + (v < own / 4));
+        }
+        unsigned int rank = smaller[0] + smaller[1];
+        if (t % kTeam == 0)
+            rank += equal_before(vectors[own / 4], mine, own % 4);
+#pragma unroll
+        for (int distance = kTeam / 2; distance > 0; distance /= 2)
+            rank += __shfl_xor_sync(kFullMask, rank, distance);
+        if (t % kTeam == 0)
+            splitters[rank] = make_uint2(mine, chunk_of(own));
+    }
+    __syncthreads();
+
+    // A list of the block's keys. Those that equal a splitter go by their chunk.
+    uint2 low = splitters[block * kParts], high = splitters[min(block + 1, kFewBlocks - 1) * kParts];
+    if (block == 0)
+        low = make_uint2(0, 0);
+    if (block == kFewBlocks - 1)
+        high = make_uint2(kNone, 0);
+    unsigned int votes[kChunks][kChunk], below = 0, here = 0;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+        unsigned int chunk = c * kFewThreads + t;
+        unsigned int from = low.x + (chunk < low.y), width = high.x + (chunk < high.y) - from;
+#pragma unroll
+        for (int k = 0; k < kChunk; ++k) {
+            add_if_below(below, key[c][k], from);
+            votes[c][k] = __ballot_sync(kFullMask, key[c][k] - from < width);
+            here += __popc(votes[c][k]);
+        }
+    }
+    below = __reduce_add_sync(kFullMask, below);
+    unsigned int next = 0;
+    if (lane == 0)
+        next = atomicAdd(&sum, below << 16 | here);
+    next = __shfl_sync(kFullMask, next, 0) & 0xffffu;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kChunk; ++k) {
+            unsigned int place = next + __popc(votes[c][k] & ((1u << lane) - 1));
+            if (votes[c][k] >> lane & 1) {
+                listed[place] = key[c][k];
+                listed_of[place] = (unsigned short)(c * kFewThreads + t);
+            }
+            next += __popc(votes[c][k]);
+        }
+    __syncthreads();
+    have_read<kFewThreads>(clustered);
+    int count = sum & 0xffffu, before = sum >> 16;
+
+    // The part that each belongs to, and its place in it.
+#pragma unroll 1
+    for (int i = t; i - lane < count; i += kFewThreads) {
+        bool is = i < count;
+        unsigned int own = is ? listed[i] : 0, chunk = is ? listed_of[i] : 0, part = 0;
+#pragma unroll
+        for (int k = 1; k < kParts; ++k) {
+            uint2 splitter = splitters[block * kParts + k];
+            add_if_below(part, splitter.x + (chunk < splitter.y), own + 1);
+        }
+        unsigned int peers = __ballot_sync(kFullMask, is);
+#pragma unroll
+        for (int bit = 1; bit < kParts; bit *= 2) {
+            unsigned int with = __ballot_sync(kFullMask, part & bit);
+            peers &= part & bit ? with : ~with;
+        }
+        int first = __ffs(peers) - 1;
+        unsigned int place = 0;
+        if (is && lane == first)
+            place = atomicAdd(&sizes[part], __popc(peers));
+        place = __shfl_sync(kFullMask, place, max(first, 0)) + __popc(peers & ((1u << lane) - 1));
+        if (is)
+            listed_of[i] = (unsigned short)(part << 12 | place);
+    }
+    __syncthreads();
+    unsigned int size[kParts];
+#pragma unroll
+    for (int k = 0; k < kParts; ++k)
+        size[k] = sizes[k];
+#pragma unroll 1
+    for (int i = t; i < count; i += kFewThreads) {
+        int part = listed_of[i] >> 12, place = listed_of[i] & 4095;
+#pragma unroll
+        for (int k = 0; k < kParts - 1; ++k)
+            place += k < part ? (size[k] + 3) / 4 * 4 : 0;
+        placed[place] = listed[i];
+    }
+    __syncthreads();
+    all_have_read(clustered);
+
+    // Two threads compare a key with those of its part, four at a time.
+    int slots = 0;
+#pragma unroll
+    for (int k = 0; k < kParts; ++k)
+        slots += (size[k] + 3) / 4 * 4;
+    const uint4* vectors = (const uint4*)placed;
+#pragma unroll 1
+    for (int i = t; i - lane < 2 * slots; i += kFewThreads) {
+        int own = i / 2, first = 0, end = 0, next = 0, smaller = 0;
+        unsigned int rank = 0;
+#pragma unroll
+        for (int k = 0; k < kParts; ++k) {
+            int behind = next + (size[k] + 3) / 4;
+            if (own / 4 >= next && own / 4 < behind) {
+                first = next;
+                end = behind;
+                rank = smaller;
+            }
+            next = behind;
+            smaller += size[k];
+        }
+        unsigned int key = own < slots ? placed[own] : kNone;
+        if (t % 2 != 0)
+            rank = 0;
+        else
+            rank += equal_before(vectors[min(own, slots - 1) / 4], key, own % 4);
+        unsigned int below[2] = {};
+#pragma unroll 4
+        for (int v = first + t % 2; v < end; v += 2)
+            add_four_below(below, vectors[v], key + (v < own / 4));
+        rank += below[0] + below[1];
+        rank += __shfl_xor_sync(kFullMask, rank, 1);
+        if (t % 2 == 0 && key != kNone)
+            data[before + rank] = to_value(key);
+    }
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -405,7 +602,7 @@ constexpr int kCountItems = 16;
 constexpr int kCountTile = kRadixThreads * kCountItems;
 constexpr int kCountBlocks = 528; // at most: four for each of 132 multiprocessors
 constexpr int kCopies = 4;        // of the counters, so that fewer lanes meet
-constexpr int kScratch = 1 << 20; // elements up to which no memory is allocated
+constexpr int kScratch = 1 << 24; // elements up to which no memory is allocated
 constexpr int kLook = 8;          // tiles that one looks back at together
 constexpr int kTickets = 64;
 constexpr int kTotals = kPasses * kDigits + kTickets;
@@ -609,22 +806,25 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
 template <class State> void sort_digits(Element* data, int N) {
     size_t tiles = ((size_t)N - 1) / kRadixTile + 1, step = tiles * kDigits;
     size_t bytes = sizeof(unsigned int) * kTotals + sizeof(State) * kPasses * step;
-    void *other_memory = nullptr, *memory = nullptr;
-    if (N <= kScratch) {
-        cudaGetSymbolAddress(&other_memory, device_other);
-        cudaGetSymbolAddress(&memory, device_states);
-    } else {
-        cudaMallocAsync(&memory, bytes + sizeof(Element) * (size_t)N, 0);
-        other_memory = (char*)memory + bytes;
-    }
-    Element* other = (Element*)other_memory;
+    void *memory = nullptr, *other_memory = nullptr, *more = nullptr;
+    cudaGetSymbolAddress(&memory, device_states);
     unsigned int* totals = (unsigned int*)memory;
     unsigned int* tickets = totals + kPasses * kDigits;
-    State* states = (State*)(totals + kTotals);
-    cudaMemsetAsync(memory, 0, bytes, 0);
+    cudaMemsetAsync(memory, 0, N <= kScratch ? bytes : sizeof(unsigned int) * kTotals, 0);
     size_t count_tiles = ((size_t)N - 1) / kCountTile + 1;
     int blocks = count_tiles < kCountBlocks ? (int)count_tiles : kCountBlocks, all = (int)tiles;
     count_digits_kernel_optimized<<<blocks, kRadixThreads>>>(data, totals, N);
+    State* states = (State*)(totals + kTotals);
+    if (N <= kScratch) {
+        cudaGetSymbolAddress(&other_memory, device_other);
+    } else { // while the GPU counts; where memory of a pool would be given back at once, this takes less time
+        if (cudaMalloc(&more, bytes + sizeof(Element) * (size_t)N) != cudaSuccess)
+            return;
+        cudaMemsetAsync(more, 0, bytes, 0);
+        states = (State*)more;
+        other_memory = (char*)more + bytes;
+    }
+    Element* other = (Element*)other_memory;
     place_digits_kernel_optimized<State, 0><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
     states += step;
     place_digits_kernel_optimized<State, 1><<<all, kRadixThreads>>>(other, data, totals, tickets, states, N);
@@ -633,7 +833,32 @@ template <class State> void sort_digits(Element* data, int N) {
     states += step;
     place_digits_kernel_optimized<State, 3><<<all, kRadixThreads>>>(other, data, totals, tickets, states, N);
     if (N > kScratch)
-        cudaFreeAsync(memory, 0);
+        cudaFree(more);
+}
+
+// Whether a kernel could be started as a cluster, or as a grid whose blocks run at a time.
+template <class Kernel, class... Arguments>
+bool start_few(Kernel* kernel, int blocks, int threads, Arguments... arguments) {
+    if (blocks > 8)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {(unsigned int)blocks, 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    if (cudaLaunchKernelEx(&config, kernel, arguments..., true) == cudaSuccess)
+        return true;
+    cudaGetLastError();
+    bool clustered = false;
+    void* addresses[] = {&arguments..., &clustered};
+    if (cudaLaunchCooperativeKernel((const void*)kernel, dim3(blocks), dim3(threads), addresses, 0, 0) ==
+        cudaSuccess)
+        return true;
+    cudaGetLastError();
+    return false;
 }
 
 // Whether a cluster could be started: a GPU before sm_90 has none.
@@ -655,15 +880,14 @@ bool sort_in_cluster(Element* data, int N, int run_length, int sample_count, int
 }
 
 extern "C" void sorting_optimized(Element* data, int N) {
-    if (N <= kFew) {
-        int part = kFewItems * 32; // of one warp
-        while (part < N)
-            part *= 2;
-        sort_few_kernel_optimized<<<1, part / kFewItems>>>(data, N, part);
+    bool aligned = (size_t)data % sizeof(Chunk) == 0;
+    if (N <= kLeast && start_few(compare_all_kernel_optimized<8, kLeast>, 8, kLeast, data, N))
         return;
-    }
+    if (N <= kLess && start_few(compare_all_kernel_optimized<kFewBlocks, kLess>, kFewBlocks, kLess, data, N))
+        return;
+    if (N <= kFew && start_few(share_few_kernel_optimized, kFewBlocks, kFewThreads, data, N, aligned))
+        return;
     if (N <= kRuns * kRun) {
-        bool aligned = (size_t)data % sizeof(Chunk) == 0;
         // Few blocks are a cluster, whose barrier is faster than that of a grid.
         bool clustered = N <= kCluster * kRun;
         int run_length = N <= kCluster * kRun / 2 ? kRun / 2 : kRun, blocks = (N - 1) / run_length + 1;
