@@ -33,10 +33,9 @@ typedef unsigned short Element; // the bits
 constexpr int kItems = 4; // keys of a thread
 constexpr int kThreads = 512;
 constexpr int kRoom = kItems * kThreads; // keys that a block can sort
-constexpr int kFew = 2048;               // elements up to which one block sorts them
-constexpr int kFewThreads = 256;
-constexpr int kFewItems = kFew / kFewThreads;
-constexpr int kWords = kFewItems / 2; // of such a thread
+constexpr int kFewBlocks = 16;
+constexpr int kFewThreads = 512;
+constexpr int kFew = kFewThreads * 8; // elements up to which values are counted by one cluster
 constexpr int kRun = 512;             // elements that a block takes at first, at most
 constexpr int kRuns = 128;            // at most
 constexpr int kSamples = 1024;        // at most
@@ -174,15 +173,7 @@ template <int kCount> __device__ unsigned int below(const unsigned int* keys, un
     return count + (keys[count] < key);
 }
 
-// Two keys of 16 bits in a word.
-__device__ __forceinline__ unsigned int smaller_of(unsigned int a, unsigned int b) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    asm("min.u16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
-    return a;
-#else
-    return __vminu2(a, b);
-#endif
-}
+// Of two keys of 16 bits in a word.
 __device__ __forceinline__ unsigned int larger_of(unsigned int a, unsigned int b) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm("max.u16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
@@ -191,102 +182,150 @@ __device__ __forceinline__ unsigned int larger_of(unsigned int a, unsigned int b
     return __vmaxu2(a, b);
 #endif
 }
-__device__ __forceinline__ void keep_two(unsigned int& keys, unsigned int others, bool larger) {
+
+// Two parts of the barrier of all blocks. After a barrier of the block one warp tells for all of them that their loads
+// are done: that takes a fence, which all others would wait for as well. The last warp has the least to do.
+template <int kOfBlock> __device__ __forceinline__ void have_read(bool clustered) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p max.u16x2 %0, %0, %1;\n\t@!p min.u16x2 %0, %0, "
-        "%1;\n\t}"
-        : "+r"(keys)
-        : "r"(others), "r"((unsigned int)larger));
-#else
-    keys = larger ? larger_of(keys, others) : smaller_of(keys, others);
+    if (!clustered)
+        return;
+    if (threadIdx.x / 32 == kOfBlock / 32 - 1)
+        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    else
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
-template <int kFirst, int kSecond> __device__ __forceinline__ void order_two(unsigned int (&key)[kWords]) {
-    unsigned int low = smaller_of(key[kFirst], key[kSecond]);
-    key[kSecond] = larger_of(key[kFirst], key[kSecond]);
-    key[kFirst] = low;
-}
-template <int kLanes> __device__ __forceinline__ void order_words_in_warp(unsigned int (&key)[kWords]) {
-    bool larger = (threadIdx.x & kLanes) != 0;
-    unsigned int other[kWords];
-#pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        other[k] = __shfl_xor_sync(kFullMask, key[k], kLanes);
-#pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        keep_two(key[k], other[k], larger);
+__device__ __forceinline__ void all_have_read(bool clustered) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (clustered) {
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+        return;
+    }
+#endif
+    cooperative_groups::this_grid().sync();
 }
 
-// Up to kFew elements, by one block. A bitonic sort, too, with two keys in a word. The lower halves and the upper
-// ones are sorted each for themselves, the upper ones at last in descending order; then words are compared with
-// themselves turned around, and both halves merged.
+// Up to kCounted elements, by a cluster. All blocks read all elements, and each has a share of the values: it counts how
+// often each of them occurs, finds where each begins, and all else is the largest value before it.
 __global__ void __launch_bounds__(kFewThreads)
-    sort_few_bf16_kernel_optimized(Element* data, int N, int part) {
-    __shared__ unsigned int tile[2][kWords][kFewThreads];
-    int t = threadIdx.x, side = 0, threads = part / kFewItems, words = part / 2;
-    unsigned int key[kWords], turned = (t & 1) != 0 ? ~0u : 0;
+    count_few_bf16_kernel_optimized(Element* data, int N, bool aligned, bool clustered) {
+    constexpr int kShare = (1 << 16) / kFewBlocks, kBins = kShare / kFewThreads, kFewWarps = kFewThreads / 32;
+    constexpr unsigned int kRound = kFewThreads * 8;
+    static_assert(kBins % 4 == 0, "whole vectors");
+    __shared__ __align__(16) unsigned int bins[kShare];
+    __shared__ __align__(16) Element begins[kRound]; // places of the array that a round writes
+    __shared__ unsigned int sums[kFewWarps], largest[kFewWarps], below_all;
+    int t = threadIdx.x, lane = t % 32, warp = t / 32;
+    uint4 chunk;
+    int here = N - t * 8;
+    if (aligned && N % 8 == 0) {
+        if (here > 0)
+            chunk = ((const uint4*)data)[t];
+    } else {
+        unsigned int raw[8];
 #pragma unroll
-    for (int k = 0; k < kFewItems; ++k) {
-        int i = k * threads + t;
-        unsigned int own = i < N ? to_key(data[i]) : 0xffffu; // beyond the key of infinity
-        key[k / 2] = k % 2 == 0 ? own : key[k / 2] | own << 16;
+        for (int k = 0; k < 8; ++k)
+            raw[k] = k < here ? data[t * 8 + k] : 0;
+        chunk = make_uint4(raw[0] | raw[1] << 16, raw[2] | raw[3] << 16, raw[4] | raw[5] << 16,
+                           raw[6] | raw[7] << 16);
     }
 #pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        key[k] ^= turned;
-    order_two<0, 1>(key), order_two<2, 3>(key);
-    order_two<0, 2>(key), order_two<1, 3>(key);
-    order_two<1, 2>(key);
-#pragma unroll 1
-    for (int size = 2 * kWords; size <= part; size *= 2) {
-        unsigned int turn = size < words    ? (t * kWords & size) != 0 ? ~0u : 0
-                            : size == words ? 0xffff0000u
-                                            : 0;
+    for (int k = 0; k < kBins / 4; ++k)
+        ((uint4*)bins)[k * kFewThreads + t] = make_uint4(0, 0, 0, 0);
+    ((uint4*)begins)[t] = make_uint4(0, 0, 0, 0);
+    if (t == 0)
+        below_all = 0;
+    __syncthreads();
+    unsigned int first = blockIdx.x * kShare, below = 0;
+    unsigned int at = (unsigned int)__cvta_generic_to_shared(bins);
+    unsigned int words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
 #pragma unroll
-        for (int k = 0; k < kWords; ++k)
-            key[k] ^= turned ^ turn;
-        turned = turn;
-        if (size == part) {
-#pragma unroll
-            for (int k = 0; k < kWords; ++k) {
-                unsigned int other = __byte_perm(key[k], 0, 0x1032);
-                key[k] = __byte_perm(smaller_of(key[k], other), larger_of(key[k], other), 0x7610);
-            }
+    for (int k = 0; k < 8; ++k) {
+        if (k % 2 == 0) { // two keys at a time
+            unsigned int signs = words[k / 2] & 0x80008000u;
+            words[k / 2] ^= 0x80008000u | (signs - (signs >> 15));
         }
-#pragma unroll 1
-        for (int lanes = min(size, words) / kWords / 2; lanes >= 32; lanes /= 2) {
+        unsigned int key = k % 2 == 0 ? words[k / 2] & 0xffffu : words[k / 2] >> 16;
+        key = k < here ? key - first : (unsigned int)kShare;
+        asm volatile("{\n\t.reg .pred p;\n\tsetp.lt.u32 p, %0, %1;\n\t@p red.shared.add.u32 [%2], 1;\n\t}"
+                     :
+                     : "r"(key), "r"((unsigned int)kShare), "r"(at + key * 4)
+                     : "memory");
+        below += key >> 31; // its difference is negative
+    }
+    below = __reduce_add_sync(kFullMask, below);
+    if (lane == 0)
+        atomicAdd(&below_all, below);
+    __syncthreads();
+    have_read<kFewThreads>(clustered);
+
+    // Where the values of a thread begin.
+    unsigned int each[kBins], own = 0;
 #pragma unroll
-            for (int k = 0; k < kWords; ++k)
-                tile[side][k][t] = key[k];
+    for (int k = 0; k < kBins / 4; ++k) {
+        uint4 four = ((const uint4*)bins)[t * (kBins / 4) + k];
+        each[k * 4] = four.x, each[k * 4 + 1] = four.y, each[k * 4 + 2] = four.z, each[k * 4 + 3] = four.w;
+        own += four.x + four.y + four.z + four.w;
+    }
+    unsigned int up_to = warp_sum_to(own);
+    if (lane == 31)
+        sums[warp] = up_to;
+    __syncthreads();
+    unsigned int of_warp = lane < kFewWarps ? sums[lane] : 0;
+    unsigned int count = __reduce_add_sync(kFullMask, of_warp);
+    unsigned int earlier = __reduce_add_sync(kFullMask, lane < warp ? of_warp : 0);
+    unsigned int before = below_all, end = before + count, start = before + earlier + up_to - own;
+    bool waits = true;
+    for (unsigned int begin = before / 8 * 8; begin < end; begin += kRound) {
+        if (begin >= before + 8) { // not the first round
             __syncthreads();
-            bool larger = (t & lanes) != 0;
-#pragma unroll
-            for (int k = 0; k < kWords; ++k)
-                keep_two(key[k], tile[side][k][t ^ lanes], larger);
-            side ^= 1;
+            ((uint4*)begins)[t] = make_uint4(0, 0, 0, 0);
+            __syncthreads();
         }
-        switch (min(size, words) / kWords) {
-        default:
-            order_words_in_warp<16>(key);
-        case 16:
-            order_words_in_warp<8>(key);
-        case 8:
-            order_words_in_warp<4>(key);
-        case 4:
-            order_words_in_warp<2>(key);
-        case 2:
-            order_words_in_warp<1>(key);
-        }
-        order_two<0, 2>(key), order_two<1, 3>(key);
-        order_two<0, 1>(key), order_two<2, 3>(key);
-    }
+        unsigned int next = start;
 #pragma unroll
-    for (int k = 0; k < kWords; ++k) {
-        if (t * kWords + k < N)
-            data[t * kWords + k] = to_value(key[k] & 0xffffu);
-        if (words + t * kWords + k < N)
-            data[words + t * kWords + k] = to_value(key[k] >> 16);
+        for (int k = 0; k < kBins; ++k) {
+            unsigned int place = max(next, begin);
+            next += each[k];
+            if (place < min(next, begin + kRound))
+                begins[place - begin] = (Element)(t * kBins + k);
+        }
+        __syncthreads();
+        uint4 four = ((const uint4*)begins)[t];
+        unsigned int words[4] = {four.x, four.y, four.z, four.w};
+        unsigned int most = larger_of(larger_of(words[0], words[1]), larger_of(words[2], words[3]));
+        most = max(most & 0xffffu, most >> 16);
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            unsigned int other = __shfl_up_sync(kFullMask, most, distance);
+            most = lane >= distance ? max(most, other) : most;
+        }
+        if (lane == 31)
+            largest[warp] = most;
+        __syncthreads();
+        unsigned int key = __shfl_up_sync(kFullMask, most, 1);
+        unsigned int earlier_key = __reduce_max_sync(kFullMask, lane < warp ? largest[lane] : 0);
+        key = lane > 0 ? max(key, earlier_key) : earlier_key;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            unsigned int low = max(key, words[j] & 0xffffu);
+            key = max(low, words[j] >> 16);
+            words[j] = (unsigned int)to_value(first + low) | (unsigned int)to_value(first + key) << 16;
+        }
+        if (waits)
+            all_have_read(clustered);
+        waits = false;
+        unsigned int place = begin + t * 8;
+        if (aligned && place >= before && place + 8 <= end)
+            *(uint4*)(data + place) = make_uint4(words[0], words[1], words[2], words[3]);
+        else
+#pragma unroll
+            for (int j = 0; j < 8; ++j)
+                if (place + j >= before && place + j < end)
+                    data[place + j] = (Element)(words[j / 2] >> (j % 2 * 16));
     }
+    if (waits)
+        all_have_read(clustered);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -439,7 +478,8 @@ constexpr int kGroups = kValues / kGroup;
 constexpr int kCountThreads = 1024;
 constexpr int kCountBlocks = 132; // at most
 constexpr int kSpreadThreads = kGroups;
-constexpr int kSpreadVectors = 4; // of eight elements, of a thread, at most
+constexpr int kSpreadBlocks = 1056; // at most: eight for each of 132 multiprocessors
+constexpr int kSpreadVectors = 4;   // of eight elements, of a thread, at most
 
 // How often each value occurs, by its bits: first those with lowest bits 0, then those with 1, and so on. Behind them
 // how often each group of values occurs, in the order of the values.
@@ -542,7 +582,7 @@ template <int kShift> __device__ __forceinline__ void counts_of(unsigned int key
         count[k] = turned ? found[7 - k] : found[k];
 }
 
-// Writes the values. A block has a share of the array: it finds the groups that are there, puts each value where it
+// Writes the values. A block has shares of the array: it finds the groups that are in one, puts each value where it
 // begins, and all else is the largest value before it.
 template <int kShift>
 __global__ void __launch_bounds__(kSpreadThreads)
@@ -552,11 +592,7 @@ __global__ void __launch_bounds__(kSpreadThreads)
     __shared__ unsigned int starts[kGroups + 1], sums[kSpreadWarps], largest[kSpreadVectors * kSpreadWarps];
     __shared__ int bounds[2];
     int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    unsigned int share = kSpreadThreads * vectors * 8;
-    unsigned int begin = blockIdx.x * share, end = min((unsigned int)N, begin + share);
     unsigned int count = device_counts[kValues + t], up_to = warp_sum_to(count);
-    for (int k = 0; k < vectors; ++k)
-        ((uint4*)begins)[k * kSpreadThreads + t] = make_uint4(0, 0, 0, 0);
     if (lane == 31)
         sums[warp] = up_to;
     __syncthreads();
@@ -566,66 +602,73 @@ __global__ void __launch_bounds__(kSpreadThreads)
     starts[t + 1] = up_to;
     if (t == 0)
         starts[0] = 0;
-    if (up_to - count <= begin && begin < up_to)
-        bounds[0] = t;
-    if (up_to - count < end && end <= up_to)
-        bounds[1] = t;
-    __syncthreads();
-    int last = bounds[1];
-    for (int group = bounds[0] + warp; group <= last; group += kSpreadWarps) {
-        unsigned int next = starts[group];
-        if (starts[group + 1] == next)
-            continue;
-        unsigned int key = group * kGroup + lane * 8, each[8], own = 0;
-        counts_of<kShift>(key, each);
+    unsigned int share = kSpreadThreads * vectors * 8;
+    for (unsigned int begin = blockIdx.x * share; begin < (unsigned int)N; begin += gridDim.x * share) {
+        unsigned int end = min((unsigned int)N, begin + share);
+        for (int k = 0; k < vectors; ++k)
+            ((uint4*)begins)[k * kSpreadThreads + t] = make_uint4(0, 0, 0, 0);
+        if (up_to - count <= begin && begin < up_to)
+            bounds[0] = t;
+        if (up_to - count < end && end <= up_to)
+            bounds[1] = t;
+        __syncthreads();
+        int last = bounds[1];
+        for (int group = bounds[0] + warp; group <= last; group += kSpreadWarps) {
+            unsigned int next = starts[group];
+            if (starts[group + 1] == next)
+                continue;
+            unsigned int key = group * kGroup + lane * 8, each[8], own = 0;
+            counts_of<kShift>(key, each);
 #pragma unroll
-        for (int k = 0; k < 8; ++k)
-            own += each[k];
-        next += warp_sum_to(own) - own;
+            for (int k = 0; k < 8; ++k)
+                own += each[k];
+            next += warp_sum_to(own) - own;
 #pragma unroll
-        for (int k = 0; k < 8; ++k) {
-            unsigned int place = max(next, begin);
-            next += each[k];
-            if (place < min(next, end))
-                begins[place - begin] = (Element)(key + k);
+            for (int k = 0; k < 8; ++k) {
+                unsigned int place = max(next, begin);
+                next += each[k];
+                if (place < min(next, end))
+                    begins[place - begin] = (Element)(key + k);
+            }
         }
-    }
-    __syncthreads();
-    for (int k = 0; k < vectors; ++k) {
-        uint4 words = ((const uint4*)begins)[k * kSpreadThreads + t];
-        unsigned int most = larger_of(larger_of(words.x, words.y), larger_of(words.z, words.w));
-        most = __reduce_max_sync(kFullMask, max(most & 0xffffu, most >> 16));
-        if (lane == 0)
-            largest[k * kSpreadWarps + warp] = most;
-    }
-    __syncthreads();
-    for (int k = 0; k < vectors; ++k) {
-        uint4 four = ((const uint4*)begins)[k * kSpreadThreads + t];
-        unsigned int words[4] = {four.x, four.y, four.z, four.w};
-        unsigned int most = larger_of(larger_of(words[0], words[1]), larger_of(words[2], words[3]));
-        most = max(most & 0xffffu, most >> 16);
-        for (int distance = 1; distance < 32; distance *= 2) {
-            unsigned int other = __shfl_up_sync(kFullMask, most, distance);
-            most = lane >= distance ? max(most, other) : most;
+        __syncthreads();
+        for (int k = 0; k < vectors; ++k) {
+            uint4 words = ((const uint4*)begins)[k * kSpreadThreads + t];
+            unsigned int most = larger_of(larger_of(words.x, words.y), larger_of(words.z, words.w));
+            most = __reduce_max_sync(kFullMask, max(most & 0xffffu, most >> 16));
+            if (lane == 0)
+                largest[k * kSpreadWarps + warp] = most;
         }
-        unsigned int key = __shfl_up_sync(kFullMask, most, 1);
-        unsigned int earlier = lane < k * kSpreadWarps + warp ? largest[lane] : 0;
-        earlier = __reduce_max_sync(kFullMask, earlier);
-        key = lane > 0 ? max(key, earlier) : earlier;
+        __syncthreads();
+        for (int k = 0; k < vectors; ++k) {
+            uint4 four = ((const uint4*)begins)[k * kSpreadThreads + t];
+            unsigned int words[4] = {four.x, four.y, four.z, four.w};
+            unsigned int most = larger_of(larger_of(words[0], words[1]), larger_of(words[2], words[3]));
+            most = max(most & 0xffffu, most >> 16);
+            for (int distance = 1; distance < 32; distance *= 2) {
+                unsigned int other = __shfl_up_sync(kFullMask, most, distance);
+                most = lane >= distance ? max(most, other) : most;
+            }
+            unsigned int key = __shfl_up_sync(kFullMask, most, 1);
+            unsigned int earlier = lane < k * kSpreadWarps + warp ? largest[lane] : 0;
+            earlier = __reduce_max_sync(kFullMask, earlier);
+            key = lane > 0 ? max(key, earlier) : earlier;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            unsigned int first = max(key, words[j] & 0xffffu);
-            key = max(first, words[j] >> 16);
-            words[j] = (unsigned int)to_value(first) | (unsigned int)to_value(key) << 16;
+            for (int j = 0; j < 4; ++j) {
+                unsigned int first = max(key, words[j] & 0xffffu);
+                key = max(first, words[j] >> 16);
+                words[j] = (unsigned int)to_value(first) | (unsigned int)to_value(key) << 16;
+            }
+            unsigned int place = begin + (k * kSpreadThreads + t) * 8;
+            if (aligned && place + 8 <= end)
+                *(uint4*)(data + place) = make_uint4(words[0], words[1], words[2], words[3]);
+            else
+#pragma unroll
+                for (int j = 0; j < 8; ++j)
+                    if (place + j < end)
+                        data[place + j] = (Element)(words[j / 2] >> (j % 2 * 16));
         }
-        unsigned int place = begin + (k * kSpreadThreads + t) * 8;
-        if (aligned && place + 8 <= end)
-            *(uint4*)(data + place) = make_uint4(words[0], words[1], words[2], words[3]);
-        else
-#pragma unroll
-            for (int j = 0; j < 8; ++j)
-                if (place + j < end)
-                    data[place + j] = (Element)(words[j / 2] >> (j % 2 * 16));
+        __syncthreads();
     }
 }
 
@@ -640,8 +683,10 @@ template <int kShift> bool count_and_spread(Element* data, int N) {
     int blocks = (needed < most ? needed : most) << kShift;
     count_values_bf16_kernel_optimized<kShift><<<blocks, kCountThreads, bytes>>>(data, N);
     int vectors = N < 1 << 21 ? 1 : kSpreadVectors, share = kSpreadThreads * vectors * 8;
-    spread_values_bf16_kernel_optimized<kShift>
-        <<<(unsigned int)((N - 1) / share + 1), kSpreadThreads>>>(data, N, vectors, (size_t)data % 16 == 0);
+    int shares = (N - 1) / share + 1;
+    spread_values_bf16_kernel_optimized<
+        kShift> < <<shares<kSpreadBlocks ? shares : kSpreadBlocks, kSpreadThreads>>>(data, N, vectors,
+                                                                                     (size_t)data % 16 == 0);
     return true;
 }
 void sort_by_counting(Element* data, int N) {
@@ -650,6 +695,31 @@ void sort_by_counting(Element* data, int N) {
     cudaMemsetAsync(counts, 0, sizeof(device_counts), 0);
     if (!count_and_spread<1>(data, N))
         count_and_spread<2>(data, N); // half of the shared memory
+}
+
+// Whether a kernel could be started as a cluster, or as a grid whose blocks run at a time.
+template <class Kernel, class... Arguments>
+bool start_few(Kernel* kernel, int blocks, int threads, Arguments... arguments) {
+    if (blocks > 8)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {(unsigned int)blocks, 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    if (cudaLaunchKernelEx(&config, kernel, arguments..., true) == cudaSuccess)
+        return true;
+    cudaGetLastError();
+    bool clustered = false;
+    void* addresses[] = {&arguments..., &clustered};
+    if (cudaLaunchCooperativeKernel((const void*)kernel, dim3(blocks), dim3(threads), addresses, 0, 0) ==
+        cudaSuccess)
+        return true;
+    cudaGetLastError();
+    return false;
 }
 
 // Whether a cluster could be started: a GPU before sm_90 has none.
@@ -673,13 +743,9 @@ bool sort_in_cluster(Element* data, int N, int run_length, int sample_count, int
 
 extern "C" void sorting_bf16_optimized(__nv_bfloat16* values, int N) {
     Element* data = (Element*)values;
-    if (N <= kFew) {
-        int part = kFewItems * 32; // of one warp
-        while (part < N)
-            part *= 2;
-        sort_few_bf16_kernel_optimized<<<1, part / kFewItems>>>(data, N, part);
+    if (N <= kFew &&
+        start_few(count_few_bf16_kernel_optimized, kFewBlocks, kFewThreads, data, N, (size_t)data % 16 == 0))
         return;
-    }
     if (N <= kRuns * kRun) {
         bool aligned = (size_t)data % sizeof(Chunk) == 0;
         // Few blocks are a cluster, whose barrier is faster than that of a grid.
