@@ -683,10 +683,9 @@ template <int kShift> bool count_and_spread(Element* data, int N) {
     int blocks = (needed < most ? needed : most) << kShift;
     count_values_bf16_kernel_optimized<kShift><<<blocks, kCountThreads, bytes>>>(data, N);
     int vectors = N < 1 << 21 ? 1 : kSpreadVectors, share = kSpreadThreads * vectors * 8;
-    int shares = (N - 1) / share + 1;
-    spread_values_bf16_kernel_optimized<
-        kShift> < <<shares<kSpreadBlocks ? shares : kSpreadBlocks, kSpreadThreads>>>(data, N, vectors,
-                                                                                     (size_t)data % 16 == 0);
+    int shares = (N - 1) / share + 1, spreading = shares < kSpreadBlocks ? shares : kSpreadBlocks;
+    spread_values_bf16_kernel_optimized<kShift>
+        <<<spreading, kSpreadThreads>>>(data, N, vectors, (size_t)data % 16 == 0);
     return true;
 }
 void sort_by_counting(Element* data, int N) {
