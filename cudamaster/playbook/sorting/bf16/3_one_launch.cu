@@ -3,7 +3,6 @@
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
-#include <utility>
 
 typedef unsigned short Element; // the bits
 
@@ -57,9 +56,9 @@ __device__ __forceinline__ void write_up(unsigned int (&words)[4], unsigned int 
     }
 }
 
-// Two parts of the barrier of a cluster. After a barrier of the block one warp tells for all of them that their loads
-// are done: that takes a fence, which all others would wait for as well.
-template <int kThreads> __device__ __forceinline__ void have_read() {
+// Two parts of the barrier of a cluster. After a barrier of the block one warp tells for all of them that they are there:
+// that takes a fence, which all others would wait for as well.
+template <int kThreads> __device__ __forceinline__ void arrive_at_cluster() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (threadIdx.x / 32 == kThreads / 32 - 1)
         asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -67,7 +66,7 @@ template <int kThreads> __device__ __forceinline__ void have_read() {
         asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void all_have_read() {
+__device__ __forceinline__ void wait_for_cluster() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
@@ -99,7 +98,7 @@ __global__ void __launch_bounds__(kThreads) compare_all_bf16_kernel_optimized(El
     int t = threadIdx.x;
     keys[t] = t < N ? to_key(data[t]) : kNone;
     __syncthreads();
-    have_read<kThreads>();
+    arrive_at_cluster<kThreads>();
     int own = blockIdx.x * kShare + t / kTeam;
     unsigned int key = keys[own], smaller[2] = {};
     const uint4* vectors = (const uint4*)keys;
@@ -114,7 +113,7 @@ __global__ void __launch_bounds__(kThreads) compare_all_bf16_kernel_optimized(El
 #pragma unroll
     for (int distance = kTeam / 2; distance > 0; distance /= 2)
         rank += __shfl_xor_sync(kFullMask, rank, distance);
-    all_have_read();
+    wait_for_cluster();
     if (t % kTeam == 0 && own < N)
         data[rank] = to_value(key);
 }
@@ -163,7 +162,7 @@ __global__ void __launch_bounds__(kThreads)
     if (t * 8 < kSlice)
         ((uint4*)begins)[t] = make_uint4(0, 0, 0, 0);
     __syncthreads();
-    auto cleared = cluster.barrier_arrive();
+    arrive_at_cluster<kThreads>(); // and what others will write to is clear
     unsigned int first = block * kShare;
     unsigned int at = (unsigned int)__cvta_generic_to_shared(bins);
 #pragma unroll
@@ -201,7 +200,7 @@ __global__ void __launch_bounds__(kThreads)
     unsigned int of_warp = lane < kWarps ? sums[lane] : 0;
     unsigned int count = __reduce_add_sync(kFullMask, of_warp);
     unsigned int next = up_to - own + __reduce_add_sync(kFullMask, lane < warp ? of_warp : 0);
-    cluster.barrier_wait(std::move(cleared));
+    wait_for_cluster();
     if (t < kCluster)
         *cluster.map_shared_rank(&totals[block], t) = count;
     cluster.sync(); // and all have read their elements
