@@ -32,13 +32,11 @@ constexpr int kItems = 4; // keys of a thread
 constexpr int kThreads = 512;
 constexpr int kRoom = kItems * kThreads; // keys that a block can sort
 constexpr int kLeast = 256;              // elements up to which eight blocks compare each with all
-constexpr int kLess = 1024;              // and sixteen blocks
-constexpr int kFew = 4096;               // elements up to which blocks need not tell each other anything
-constexpr int kFewBlocks = 16;
+constexpr int kLess = 1024;              // and a cluster of kCluster
+constexpr int kFew = 4096; // elements up to which a cluster takes them by their ranks among samples
 constexpr int kFewThreads = 512;
 constexpr int kFewSamples = 128;
-constexpr int kChunk = 16 / sizeof(Element); // elements
-constexpr int kChunks = kFew / kFewThreads / kChunk;
+constexpr int kFewChunks = kFew / kFewThreads / kItems;
 constexpr int kRun = 512;         // elements that a block takes at first, at most
 constexpr int kRuns = 128;        // at most
 constexpr int kSamples = 1024;    // at most
@@ -46,15 +44,16 @@ constexpr int kOversampling = 16; // samples for each bucket, as far as there ar
 constexpr int kCluster = 16;      // blocks, at most
 constexpr unsigned int kFullMask = 0xffffffffu;
 constexpr unsigned int kPadding = 0xfffffffeu; // beyond the key of infinity
-constexpr unsigned int kNone = 0xffffffffu;
+constexpr unsigned int kNone = 0xffffffffu;    // no key
 
 struct alignas(kItems * sizeof(Element)) Chunk {
     Element at[kItems];
 };
-static_assert(kChunk == kItems, "chunks have one size");
 
 __device__ __align__(16) unsigned int device_runs[kRuns * kRun];
 __device__ __align__(16) unsigned int device_starts[kRuns * kRuns]; // of each bucket in each run
+__device__ __align__(16) unsigned int device_cells[kRuns * kRoom];  // a few keys of a bucket from each run
+__device__ unsigned int device_pieces[kRuns * kRun];                // of buckets too large for a block
 
 // Unsigned number whose order is that of the floating-point values, -0 before +0; and back.
 __device__ unsigned int to_key(float value) {
@@ -98,45 +97,39 @@ template <int kLanes> __device__ __forceinline__ void order_in_warp(unsigned int
         keep(key[k], other[k], larger);
 }
 
-// The same with a thread of another warp. `threads` are at it, at a barrier with a number of their own.
-template <int kLanes>
-__device__ __forceinline__ void order_in_block(unsigned int (&key)[kItems],
-                                               unsigned int (&tile)[2][kItems][kThreads], int& side,
-                                               int barrier, int threads) {
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        tile[side][k][threadIdx.x] = key[k];
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-    bool larger = (threadIdx.x & kLanes) != 0;
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        keep(key[k], tile[side][k][threadIdx.x ^ kLanes], larger);
-    side ^= 1;
-}
-
-// Bitonic sort of `part` keys, a power of two from 128 to 2048, by as many threads as hold them. Threads whose keys
-// are to descend turn over all bits of them. Each size of runs begins at its own distance: a loop over few
-// instructions, as those that nobody has executed before come from memory, too.
+// Bitonic sort of `part` keys, a power of two from 128 to 2048 or none, by as many threads as hold them. Other threads
+// of the block sort others beside them: all meet at the barriers that the largest sort needs. Threads whose keys are
+// to descend turn over all bits of them. Each size of runs begins at its own distance: a loop over few instructions,
+// as those that nobody has executed before come from memory, too.
 __device__ void sort_keys(unsigned int (&key)[kItems], unsigned int (&tile)[2][kItems][kThreads], int part,
-                          int barrier) {
-    int side = 0, threads = part / kItems;
+                          int largest) {
+    int side = 0;
     unsigned int turned = 0;
 #pragma unroll 1
-    for (int size = kItems; size <= part; size *= 2) {
+    for (int size = kItems; size <= largest; size *= 2) {
+        bool sorts = size <= part; // the same in a whole warp
         unsigned int turn = size < part && (threadIdx.x * kItems & size) != 0 ? ~0u : 0;
 #pragma unroll
         for (int k = 0; k < kItems; ++k)
             key[k] ^= turned ^ turn;
         turned = turn;
-        switch (size) {
-        case 2048:
-            order_in_block<256>(key, tile, side, barrier, threads);
-        case 1024:
-            order_in_block<128>(key, tile, side, barrier, threads);
-        case 512:
-            order_in_block<64>(key, tile, side, barrier, threads);
-        case 256:
-            order_in_block<32>(key, tile, side, barrier, threads);
+#pragma unroll 1
+        for (int lanes = size / kItems / 2; lanes >= 32; lanes /= 2) { // with a thread of another warp
+            if (sorts)
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    tile[side][k][threadIdx.x] = key[k];
+            __syncthreads();
+            bool larger = (threadIdx.x & lanes) != 0;
+            if (sorts)
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    keep(key[k], tile[side][k][threadIdx.x ^ lanes], larger);
+            side ^= 1;
+        }
+        if (!sorts)
+            continue;
+        switch (min(size, 128)) {
         case 128:
             order_in_warp<16>(key);
         case 64:
@@ -179,57 +172,20 @@ template <int kCount> __device__ unsigned int below(const unsigned int* keys, un
     return count + (keys[count] < key);
 }
 
-// Loads chunks of the array, each thread of a block kChunks of them, that lie kFewThreads chunks from each other. All are
-// under way before the first is used.
-__device__ __forceinline__ void load_chunks(const Element* data, int N, bool aligned,
-                                            unsigned int (&key)[kChunks][kChunk]) {
-    Chunk chunk[kChunks];
-    if (aligned && N % kChunk == 0) {
-#pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
-            int first = (c * kFewThreads + threadIdx.x) * kChunk;
-            if (first < N)
-                chunk[c] = *(const Chunk*)(data + first);
-        }
-    } else {
-#pragma unroll
-        for (int c = 0; c < kChunks; ++c)
-#pragma unroll
-            for (int k = 0; k < kChunk; ++k) {
-                int i = (c * kFewThreads + threadIdx.x) * kChunk + k;
-                if (i < N)
-                    chunk[c].at[k] = data[i];
-            }
-    }
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c)
-#pragma unroll
-        for (int k = 0; k < kChunk; ++k) {
-            int i = (c * kFewThreads + threadIdx.x) * kChunk + k;
-            key[c][k] = i < N ? to_key(chunk[c].at[k]) : kNone;
-        }
-}
-
-// Two parts of the barrier of all blocks. After a barrier of the block one warp tells for all of them that their loads
-// are done: that takes a fence, which all others would wait for as well. The last warp has the least to do.
-template <int kOfBlock> __device__ __forceinline__ void have_read(bool clustered) {
+// Two parts of the barrier of a cluster. After a barrier of the block one warp tells for all of them that they are there:
+// that takes a fence, which all others would wait for as well.
+template <int kOfBlock> __device__ __forceinline__ void arrive_at_cluster() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    if (!clustered)
-        return;
     if (threadIdx.x / 32 == kOfBlock / 32 - 1)
         asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
     else
         asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void all_have_read(bool clustered) {
+__device__ __forceinline__ void wait_for_cluster() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    if (clustered) {
-        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-        return;
-    }
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
-    cooperative_groups::this_grid().sync();
 }
 
 // Counts one more if a key is below another. Of C++ nvcc makes three instructions, each of which waits for the one before.
@@ -252,14 +208,13 @@ __device__ __forceinline__ unsigned int equal_before(uint4 keys, unsigned int ke
 
 // So few that each is compared with all: a block finds the places of its share.
 template <int kBlocks, int kCompared>
-__global__ void __launch_bounds__(kCompared)
-    compare_all_kernel_optimized(Element* data, int N, bool clustered) {
+__global__ void __launch_bounds__(kCompared) compare_all_kernel_optimized(Element* data, int N) {
     constexpr int kShare = kCompared / kBlocks, kTeam = kCompared / kShare, kVectors = kCompared / 4;
     __shared__ __align__(16) unsigned int keys[kCompared];
     int t = threadIdx.x;
     keys[t] = t < N ? to_key(data[t]) : kNone;
     __syncthreads();
-    have_read<kCompared>(clustered);
+    arrive_at_cluster<kCompared>();
     int own = blockIdx.x * kShare + t / kTeam;
     unsigned int key = keys[own], smaller[2] = {};
     const uint4* vectors = (const uint4*)keys;
@@ -274,14 +229,48 @@ __global__ void __launch_bounds__(kCompared)
 #pragma unroll
     for (int distance = kTeam / 2; distance > 0; distance /= 2)
         rank += __shfl_xor_sync(kFullMask, rank, distance);
-    all_have_read(clustered);
+    wait_for_cluster();
     if (t % kTeam == 0 && own < N)
         data[rank] = to_value(key);
 }
 
+// Loads chunks of the array, kFewChunks of each thread, that lie kFewThreads chunks from each other. All are
+// under way before the first is used.
+__device__ __forceinline__ void load_chunks(const Element* data, int N, bool aligned,
+                                            unsigned int (&key)[kFewChunks][kItems]) {
+    Chunk chunk[kFewChunks];
+    if (aligned && N % kItems == 0) {
+#pragma unroll
+        for (int c = 0; c < kFewChunks; ++c) {
+            int first = (c * kFewThreads + threadIdx.x) * kItems;
+            if (first < N)
+                chunk[c] = *(const Chunk*)(data + first);
+        }
+    } else {
+#pragma unroll
+        for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+            for (int k = 0; k < kItems; ++k) {
+                int i = (c * kFewThreads + threadIdx.x) * kItems + k;
+                if (i < N)
+                    chunk[c].at[k] = data[i];
+            }
+    }
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+            int i = (c * kFewThreads + threadIdx.x) * kItems + k;
+            key[c][k] = i < N ? to_key(chunk[c].at[k]) : kNone;
+        }
+}
+
+// Up to kFew elements, by a cluster. All blocks read all elements, and sort the same samples by counting how many are
+// below each. So they know without asking each other which elements are theirs, where those begin in the array, and in
+// which part of the block's share each lies: it is compared with that part alone.
 __global__ void __launch_bounds__(kFewThreads)
-    share_few_kernel_optimized(Element* data, int N, bool aligned, bool clustered) {
-    constexpr int kTeam = kFewThreads / kFewSamples, kParts = kFewSamples / kFewBlocks;
+    share_few_kernel_optimized(Element* data, int N, bool aligned) {
+    constexpr int kTeam = kFewThreads / kFewSamples, kParts = kFewSamples / kCluster;
     static_assert(kParts <= 16 && kFew <= 4096, "sixteen bits for a part and a place in it");
     __shared__ __align__(16) unsigned int samples[kFewSamples];
     __shared__ uint2 splitters[kFewSamples]; // and their chunks
@@ -291,14 +280,14 @@ __global__ void __launch_bounds__(kFewThreads)
     __shared__ __align__(16) unsigned int sizes[kParts];
     __shared__ unsigned int sum;
     unsigned int t = threadIdx.x, lane = t % 32, block = blockIdx.x;
-    unsigned int chunks = (N + kChunk - 1) / kChunk;
-    unsigned int key[kChunks][kChunk];
+    unsigned int chunks = (N + kItems - 1) / kItems;
+    unsigned int key[kFewChunks][kItems];
     auto chunk_of = [&](unsigned int sample) {
         return (sample * 64 + (sample * 2654435761u >> 26)) * chunks / (kFewSamples * 64);
     };
     Element sample = {};
     if (t < kFewSamples)
-        sample = data[chunk_of(t) * kChunk];
+        sample = data[chunk_of(t) * kItems];
     load_chunks(data, N, aligned, key);
 #pragma unroll 1
     for (int i = t; i < kFew / 4 + kParts; i += kFewThreads)
@@ -333,18 +322,18 @@ __global__ void __launch_bounds__(kFewThreads)
     __syncthreads();
 
     // A list of the block's keys. Those that equal a splitter go by their chunk.
-    uint2 low = splitters[block * kParts], high = splitters[min(block + 1, kFewBlocks - 1) * kParts];
+    uint2 low = splitters[block * kParts], high = splitters[min(block + 1, kCluster - 1) * kParts];
     if (block == 0)
         low = make_uint2(0, 0);
-    if (block == kFewBlocks - 1)
+    if (block == kCluster - 1)
         high = make_uint2(kNone, 0);
-    unsigned int votes[kChunks][kChunk], below = 0, here = 0;
+    unsigned int votes[kFewChunks][kItems], below = 0, here = 0;
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
+    for (int c = 0; c < kFewChunks; ++c) {
         unsigned int chunk = c * kFewThreads + t;
         unsigned int from = low.x + (chunk < low.y), width = high.x + (chunk < high.y) - from;
 #pragma unroll
-        for (int k = 0; k < kChunk; ++k) {
+        for (int k = 0; k < kItems; ++k) {
             add_if_below(below, key[c][k], from);
             votes[c][k] = __ballot_sync(kFullMask, key[c][k] - from < width);
             here += __popc(votes[c][k]);
@@ -356,9 +345,9 @@ __global__ void __launch_bounds__(kFewThreads)
         next = atomicAdd(&sum, below << 16 | here);
     next = __shfl_sync(kFullMask, next, 0) & 0xffffu;
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c)
+    for (int c = 0; c < kFewChunks; ++c)
 #pragma unroll
-        for (int k = 0; k < kChunk; ++k) {
+        for (int k = 0; k < kItems; ++k) {
             unsigned int place = next + __popc(votes[c][k] & ((1u << lane) - 1));
             if (votes[c][k] >> lane & 1) {
                 listed[place] = key[c][k];
@@ -367,7 +356,7 @@ __global__ void __launch_bounds__(kFewThreads)
             next += __popc(votes[c][k]);
         }
     __syncthreads();
-    have_read<kFewThreads>(clustered);
+    arrive_at_cluster<kFewThreads>();
     int count = sum & 0xffffu, before = sum >> 16;
 
     // The part that each belongs to, and its place in it.
@@ -408,7 +397,7 @@ __global__ void __launch_bounds__(kFewThreads)
         placed[place] = listed[i];
     }
     __syncthreads();
-    all_have_read(clustered);
+    wait_for_cluster();
 
     // Two threads compare a key with those of its part, four at a time.
     int slots = 0;
@@ -447,6 +436,70 @@ __global__ void __launch_bounds__(kFewThreads)
     }
 }
 
+constexpr int kBins = 2048;
+constexpr int kSampled = kItems * kThreads; // samples whose bins are counted
+constexpr int kCrowd = 1024;                // keys of a bin of samples, at most
+constexpr int kReach = 32;                  // keys of a bin in a bucket, at most
+constexpr unsigned int kExcess = 16;        // keys that had no room in a cell, at most
+constexpr float kLeastSpan = 1e-35f, kMostSpan = 3e38f;
+
+__device__ __forceinline__ float to_number(Element value) {
+    return value;
+}
+__device__ __forceinline__ float number_of(unsigned int key) {
+    return to_value(key);
+}
+__device__ __forceinline__ unsigned int key_of(float number) {
+    return to_key(number);
+}
+
+// The bin of a number, from 0 to kBins - 1, where those from -shift / ratio on have a bin for each 1 / (ratio * kBins).
+// The sum has the bin in its last bits.
+__device__ __forceinline__ unsigned int bin_of(float number, float ratio, float shift) {
+    float part = __saturatef(fmaf(number, ratio, shift));
+    return __float_as_uint(fmaf(part, kBins - 1, 8388608.0f)) & (kBins - 1);
+}
+
+// The bin of a key that is `distance` above the least one.
+__device__ __forceinline__ unsigned int bin_by(unsigned int distance, unsigned int step) {
+    return min(step != 0 ? __umulhi(distance, step) : distance, (unsigned int)kBins - 1);
+}
+__device__ __forceinline__ unsigned int step_for(unsigned int width) { // how many keys there may be
+    float ratio = __fdividef(kBins * 4294967296.0f, (float)width);
+    return width > kBins ? __float2uint_rd(ratio) : 0;
+}
+
+// What lies before the four bins of this thread, and the largest of all.
+__device__ __forceinline__ unsigned int sum_before(uint4 count, unsigned int (&sums)[4][kThreads / 32],
+                                                   unsigned int& largest) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    unsigned int own = count.x + count.y + count.z + count.w, up_to = warp_sum_to(own);
+    unsigned int most = __reduce_max_sync(kFullMask, max(max(count.x, count.y), max(count.z, count.w)));
+    if (lane == 31) {
+        sums[2][warp] = up_to;
+        sums[3][warp] = most;
+    }
+    __syncthreads();
+    largest = __reduce_max_sync(kFullMask, sums[3][lane % (kThreads / 32)]);
+    return up_to - own + __reduce_add_sync(kFullMask, lane < warp ? sums[2][lane] : 0);
+}
+
+// Key i of a bucket. A run whose keys of the bucket are in a cell has kInCell in `from`, another one the place of the
+// first of them. The first word of a cell says where its keys begin in the run, and how many there are; the first
+// halves of all cells of a bucket lie before the second ones, which are empty as a rule.
+constexpr unsigned int kInCell = 1u << 31;
+__device__ __forceinline__ unsigned int fetch(const unsigned int* place, const unsigned int* from,
+                                              unsigned int i, int half_bits) {
+    unsigned int segment = below<kRuns>(place, i + 1) - 1, first = from[segment];
+    unsigned int slot = i - place[segment];
+    if ((first & kInCell) == 0)
+        return __ldcg(&device_runs[first + slot]);
+    ++slot;
+    unsigned int half = slot >> half_bits;
+    return __ldcg(&device_cells[blockIdx.x * kRoom + half * (kRoom / 2) + (segment << half_bits) + slot -
+                                (half << half_bits)]);
+}
+
 __global__ void __launch_bounds__(kThreads)
     sort_in_one_kernel_optimized(Element* data, int N, int run_length, int sample_count, bool aligned,
                                  bool clustered) {
@@ -454,59 +507,217 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ __align__(16) unsigned int samples[kSamples], run[kRun];
     __shared__ unsigned int splitters[kRuns];
     __shared__ __align__(16) unsigned int place[kRuns], from[kRuns]; // of a segment: here, and in its run
-    __shared__ unsigned int total, before;
-    int t = threadIdx.x, blocks = gridDim.x, block = blockIdx.x;
+    __shared__ unsigned int total, before, extras;
+    __shared__ __align__(16) unsigned int bins[kBins + 4], counts[kRuns], padded[kRoom + 2 * kReach];
+    __shared__ __align__(4) unsigned char bucket_of[kBins + 4];
+    __shared__ unsigned int sums[4][kThreads / 32];
+    int t = threadIdx.x, blocks = gridDim.x, block = blockIdx.x, lane = t % 32, warp = t / 32;
     int length = min(run_length, N - block * run_length), mine = t * kItems - max(sample_count, run_length);
     bool sorts = mine < 0 ? t * kItems < sample_count : mine < run_length;
     unsigned int key[kItems];
 
-    // Each block sorts the same samples, and its own run beside them. Samples are chunks, as a chunk takes no more
-    // time than an element.
-    unsigned int jitter = t * 2654435761u >> 26;
-    unsigned int first = (t * 64u + jitter) * (N / kItems) / (sample_count / kItems * 64u) * kItems;
-    if (mine >= 0)
-        first = block * run_length + mine;
-    Chunk chunk = {};
-    bool whole = mine < 0 || mine + kItems <= length;
-    if (sorts && aligned && whole)
-        chunk = *(const Chunk*)(data + first);
-    else
+    // Without a sort: each block counts the same samples by bins of their values, and so has buckets of which each
+    // is some bins. A key goes to the cell of its bucket and this run, in whatever order.
+    bool binned = run_length == kRun, tried = binned, by_key = false, few = false;
+    int half_bits = __clz(blocks - 1) - 22; // so that the cells of a bucket take kRoom words at most
+    unsigned int cell = 2u << half_bits;
+    unsigned int* placed = &padded[kReach];
+    if (binned) {
+        // A warp has samples of the whole array, so the extremes of one warp are near those of another, and one with
+        // an outlier is not asked.
+        int spread = lane * (kThreads / 32) + warp;
+        unsigned int jitter = spread * 2654435761u >> 26;
+        unsigned int first = (spread * 64u + jitter) * (N / kItems) / (kThreads * 64u) * kItems;
+        Chunk chunk;
+        Element own_value = data[block * run_length + min(t, length - 1)];
+        if (aligned)
+            chunk = *(const Chunk*)(data + first);
+        else
+#pragma unroll
+            for (int k = 0; k < kItems; ++k)
+                chunk.at[k] = data[first + k];
+        *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
+        *(uint4*)&placed[t * 4] = make_uint4(kPadding, kPadding, kPadding, kPadding);
+        if (t < kRuns)
+            counts[t] = 0;
+        if (t == 0)
+            extras = 0;
+        float number[kItems];
 #pragma unroll
         for (int k = 0; k < kItems; ++k)
-            if (sorts && (mine < 0 || mine + k < length))
-                chunk.at[k] = data[first + k];
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        key[k] = mine < 0 || mine + k < length ? to_key(chunk.at[k]) : kPadding;
-    // The same in a whole warp, which nvcc cannot know: without it each shuffle has a way for divergent threads.
-    int part = __reduce_max_sync(kFullMask, !sorts ? 0 : mine < 0 ? sample_count : run_length);
-    int barrier = __reduce_max_sync(kFullMask, mine < 0 ? 1 : 2);
-    if (part > 0)
-        sort_keys(key, tile, part, barrier);
-    if (sorts) {
-        uint4 keys = make_uint4(key[0], key[1], key[2], key[3]);
-        *(uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]) = keys;
-        if (mine >= 0)
-            *(uint4*)&device_runs[block * run_length + mine] = keys;
-    }
-    for (int i = run_length + t; i < kRun; i += kThreads)
-        run[i] = kPadding;
-    __syncthreads();
-
-    // Where the buckets begin in the run. Buckets that begin with the same key share those that are equal.
-    if (t < kRuns)
-        splitters[t] = t < blocks ? samples[t * sample_count / blocks] : kPadding;
-    __syncthreads();
-    if (t < blocks) {
-        unsigned int splitter = splitters[t];
-        unsigned int start = below<kRun>(run, splitter);
-        if (t > 0 && start < (unsigned int)length && run[start] == splitter) {
-            unsigned int end = below<kRun>(run, splitter + 1);
-            unsigned int first = max(below<kRuns>(splitters, splitter), 1u);
-            unsigned int sharing = below<kRuns>(splitters, splitter + 1) - first;
-            start += (end - start) * (t - first) / sharing;
+            number[k] = to_number(chunk.at[k]);
+        float low = fminf(fminf(number[0], number[1]), fminf(number[2], number[3]));
+        float high = fmaxf(fmaxf(number[0], number[1]), fmaxf(number[2], number[3]));
+        unsigned int least = __reduce_min_sync(kFullMask, key_of(low));
+        unsigned int most = __reduce_max_sync(kFullMask, key_of(high));
+        if (lane == 0) {
+            sums[0][warp] = least;
+            sums[1][warp] = most;
         }
-        device_starts[t * kRuns + block] = t > 0 ? start : 0;
+        __syncthreads();
+        least = sums[0][lane % (kThreads / 32)];
+        most = sums[1][lane % (kThreads / 32)];
+        low = number_of(__reduce_max_sync(kFullMask, least));
+        float span = number_of(__reduce_min_sync(kFullMask, most)) - low;
+        unsigned int own = to_key(own_value), own_bin = 0, to = 0, largest = 0;
+        bool many = false; // keys in its bin, equal to the smallest, where -0 is +0
+        float smallest = 0;
+        uint4 count = {};
+        by_key = !(span > kLeastSpan && span < kMostSpan);
+        if (!by_key) {
+            float ratio = __fdividef(2.0f / 3, span), shift = (0.25f * span - low) * ratio;
+            own_bin = bin_of(to_number(own_value), ratio, shift);
+#pragma unroll
+            for (int k = 0; k < kItems; ++k)
+                atomicAdd(&bins[bin_of(number[k], ratio, shift)], 1u);
+            __syncthreads();
+            count = *(const uint4*)&bins[t * 4];
+            to = sum_before(count, sums, largest);
+            by_key = largest * N > kSampled * kCrowd;
+        }
+        if (by_key) { // a few values, or others that are close to each other
+            *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
+            least = __reduce_min_sync(kFullMask, least);
+            most = __reduce_max_sync(kFullMask, most);
+            unsigned int step = step_for(most - least + 1), bin[kItems];
+            own_bin = bin_by(min(max(own, least), most) - least, step);
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < kItems; ++k) {
+                key[k] = to_key(chunk.at[k]);
+                bin[k] = bin_by(min(max(key[k], least), most) - least, step);
+                atomicAdd(&bins[bin[k]], 1u);
+            }
+            __syncthreads();
+            count = *(const uint4*)&bins[t * 4];
+            to = sum_before(count, sums, largest);
+            few = largest * N > kSampled * kCrowd;
+            if (few) { // if a bin with too many has equal samples, all of its buckets share such keys
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    if (bins[bin[k]] * N > kSampled * kCrowd)
+                        atomicMin(&placed[bin[k]], key[k]);
+                __syncthreads();
+                bool mixed = false;
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    mixed = mixed ||
+                            (bins[bin[k]] * N > kSampled * kCrowd && number_of(placed[bin[k]]) != number[k]);
+                many = bins[own_bin] * N > kSampled * kCrowd;
+                smallest = number_of(placed[own_bin]);
+                binned = !__syncthreads_or(mixed);
+                *(uint4*)&placed[t * 4] = make_uint4(kPadding, kPadding, kPadding, kPadding);
+            }
+        }
+        unsigned int top = blocks - 1; // beyond the last sample, too
+        unsigned int b0 = min(to * blocks / kSampled, top);
+        unsigned int b1 = min((to += count.x) * blocks / kSampled, top);
+        unsigned int b2 = min((to += count.y) * blocks / kSampled, top);
+        unsigned int b3 = min((to + count.z) * blocks / kSampled, top);
+        *(unsigned int*)&bucket_of[t * 4] = b0 | b1 << 8 | b2 << 16 | b3 << 24;
+        if (t == 0)
+            bucket_of[kBins] = top;
+        if (!binned) {
+            int step = kSampled / sample_count;
+            if (spread % step == 0)
+                *(uint4*)&samples[spread / step * kItems] = make_uint4(key[0], key[1], key[2], key[3]);
+            run[t] = t < length ? own : kPadding;
+        }
+        __syncthreads();
+        *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
+        if (binned) {
+            unsigned int bucket = bucket_of[own_bin], slot = 0;
+            if (many) {
+                unsigned int last = bucket_of[own_bin + 1], share = t * (last - bucket + 1) / kThreads;
+                float own_number = to_number(own_value);
+                bucket = own_number < smallest ? bucket : own_number > smallest ? last : bucket + share;
+            }
+            if (t < length) {
+                slot = atomicAdd(&counts[bucket], 1u) + 1;
+                if (slot < cell)
+                    placed[bucket * cell + slot] = own;
+            }
+            __syncthreads();
+            if (t < 32) {
+                uint4 size = *(const uint4*)&counts[t * 4];
+                unsigned int sum = size.x + size.y + size.z + size.w, start = warp_sum_to(sum) - sum;
+                unsigned int sizes[4] = {size.x, size.y, size.z, size.w};
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    if (t * 4 + k < blocks)
+                        placed[(t * 4 + k) * cell] = start | sizes[k] << 16;
+                    splitters[t * 4 + k] = start;
+                    start += sizes[k];
+                }
+            }
+            __syncthreads();
+            unsigned int to_bucket = t * 4 >> (half_bits + 1), at = t * 4 & (cell - 1),
+                         half = at >> half_bits;
+            at += (block << half_bits) - (half << half_bits) + half * (kRoom / 2) + to_bucket * kRoom;
+            if (to_bucket < blocks)
+                *(uint4*)&device_cells[at] = *(const uint4*)&placed[t * 4];
+            // Keys of a cell that is too small are together elsewhere.
+            if (t < length && counts[bucket] >= cell)
+                device_runs[block * run_length + splitters[bucket] + slot - 1] = own;
+        }
+    } else {
+        *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
+    }
+
+    if (!binned) {
+        // Each block sorts the same samples, and its own run beside them. Samples are chunks, as a chunk takes no more
+        // time than an element.
+        unsigned int jitter = t * 2654435761u >> 26;
+        unsigned int first = (t * 64u + jitter) * (N / kItems) / (sample_count / kItems * 64u) * kItems;
+        if (mine >= 0)
+            first = block * run_length + mine;
+        Chunk chunk = {};
+        bool whole = mine < 0 || mine + kItems <= length;
+        if (tried) {
+            uint4 keys = {};
+            if (sorts)
+                keys = *(const uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]);
+            key[0] = keys.x, key[1] = keys.y, key[2] = keys.z, key[3] = keys.w;
+            __syncthreads();
+        } else if (sorts && aligned && whole)
+            chunk = *(const Chunk*)(data + first);
+        else
+#pragma unroll
+            for (int k = 0; k < kItems; ++k)
+                if (sorts && (mine < 0 || mine + k < length))
+                    chunk.at[k] = data[first + k];
+        if (!tried)
+#pragma unroll
+            for (int k = 0; k < kItems; ++k)
+                key[k] = mine < 0 || mine + k < length ? to_key(chunk.at[k]) : kPadding;
+        // The same in a whole warp, which nvcc cannot know: without it each shuffle has a way for divergent threads.
+        int part = __reduce_max_sync(kFullMask, !sorts ? 0 : mine < 0 ? sample_count : run_length);
+        sort_keys(key, tile, part, max(sample_count, run_length));
+        if (sorts) {
+            uint4 keys = make_uint4(key[0], key[1], key[2], key[3]);
+            *(uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]) = keys;
+            if (mine >= 0)
+                *(uint4*)&device_runs[block * run_length + mine] = keys;
+        }
+        for (int i = run_length + t; i < kRun; i += kThreads)
+            run[i] = kPadding;
+        __syncthreads();
+
+        // Where the buckets begin in the run. Buckets that begin with the same key share those that are equal.
+        if (t < kRuns)
+            splitters[t] = t < blocks ? samples[t * sample_count / blocks] : kPadding;
+        __syncthreads();
+        if (t < blocks) {
+            unsigned int splitter = splitters[t];
+            unsigned int start = below<kRun>(run, splitter);
+            if (t > 0 && start < (unsigned int)length && run[start] == splitter) {
+                unsigned int end = below<kRun>(run, splitter + 1);
+                unsigned int first = max(below<kRuns>(splitters, splitter), 1u);
+                unsigned int sharing = below<kRuns>(splitters, splitter + 1) - first;
+                start += (end - start) * (t - first) / sharing;
+            }
+            device_starts[t * kRuns + block] = t > 0 ? start : 0;
+        }
     }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (clustered)
@@ -515,76 +726,247 @@ __global__ void __launch_bounds__(kThreads)
 #endif
         cooperative_groups::this_grid().sync();
 
-    // This block's bucket has a segment of each run.
-    if (t < 32) {
-        constexpr int kEach = kRuns / 32;
-        unsigned int start[kEach], count[kEach], sum = 0, skipped = 0;
+    // Four words of a cell are a thread's, and one of those few that had no room there.
+    bool from_cells = binned, more = false;
+    unsigned int count = 0, skip = 0, extra = kPadding;
+    if (t < kReach)
+        padded[t] = 0;
+    if (binned) {
+        unsigned int in_half = t * 4 & (kRoom / 2 - 1), header = 0;
+        uint4 words = __ldcg((const uint4*)&device_cells[block * kRoom + t * 4]);
+        bool any = in_half >> half_bits < blocks;
+        bool begins = any && t < kThreads / 2 && (in_half & ((1 << half_bits) - 1)) == 0;
+        if (begins) {
+            header = words.x;
+            splitters[in_half >> half_bits] = header;
+        }
+        key[0] = any && !begins ? words.x : kPadding;
+        key[1] = any ? words.y : kPadding;
+        key[2] = any ? words.z : kPadding;
+        key[3] = any ? words.w : kPadding;
+        unsigned int least = min(min(key[0], key[1]), min(key[2], key[3])), most = 0;
 #pragma unroll
-        for (int k = 0; k < kEach; ++k) {
-            int i = t * kEach + k;
-            unsigned int end = 0;
-            start[k] = 0;
-            if (i < blocks) {
-                start[k] = __ldcg(&device_starts[block * kRuns + i]);
-                end = min(run_length, N - i * run_length);
-                if (block + 1 < blocks)
-                    end = __ldcg(&device_starts[(block + 1) * kRuns + i]);
+        for (int k = 0; k < kItems; ++k)
+            most = max(most, key[k] != kPadding ? key[k] : 0);
+        least = __reduce_min_sync(kFullMask, least);
+        most = __reduce_max_sync(kFullMask, most);
+        unsigned int sum = __reduce_add_sync(kFullMask, header); // of both parts
+        if (lane == 0) {
+            sums[0][warp] = least;
+            sums[1][warp] = most;
+            sums[2][warp] = sum;
+        }
+        more = __syncthreads_or(header >> 16 >= cell);
+        sum = lane < kThreads / 32 ? sums[2][lane] : 0;
+        count = __reduce_add_sync(kFullMask, sum >> 16);
+        skip = __reduce_add_sync(kFullMask, sum & 0xffffu);
+        if (more) {
+            unsigned int excess = header >> 16 >= cell ? (header >> 16) - cell + 1 : 0;
+            const unsigned int* keys =
+                &device_runs[(in_half >> half_bits) * run_length + (header & 0xffffu) + cell - 1];
+            from_cells = !__syncthreads_or(excess > kExcess);
+            unsigned int to = from_cells && excess > 0 ? atomicAdd(&extras, excess) : 0;
+            for (unsigned int i = 0; from_cells && i < excess; i += 4) {
+                unsigned int next[4];
+#pragma unroll
+                for (unsigned int k = 0; k < 4; ++k)
+                    next[k] = i + k < excess ? __ldcg(&keys[i + k]) : kPadding;
+#pragma unroll
+                for (unsigned int k = 0; k < 4; ++k)
+                    if (i + k < excess && to + i + k < kThreads)
+                        tile[0][0][to + i + k] = next[k];
             }
-            count[k] = end - start[k];
-            sum += count[k];
-            skipped += start[k];
-        }
-        unsigned int up_to = warp_sum_to(sum);
-        skipped = __reduce_add_sync(kFullMask, skipped);
-        unsigned int next = up_to - sum;
-#pragma unroll
-        for (int k = 0; k < kEach; ++k) {
-            int i = t * kEach + k;
-            place[i] = next;
-            from[i] = i * run_length + start[k] - next;
-            next += count[k];
-        }
-        if (t == 31) {
-            total = up_to;
-            before = skipped;
+            __syncthreads();
+            from_cells = from_cells && extras <= kThreads && count <= kRoom;
+            extra = from_cells && t < extras ? tile[0][0][t] : kPadding;
+            least = min(least, __reduce_min_sync(kFullMask, extra));
+            most = max(most, __reduce_max_sync(kFullMask, extra != kPadding ? extra : 0));
+            if (lane == 0) {
+                sums[0][warp] = least;
+                sums[1][warp] = most;
+            }
+            __syncthreads();
         }
     }
+    if (!from_cells) {
+        extra = kPadding;
+        more = false;
+        // The bucket has a segment of each run.
+        if (t < 32) {
+            constexpr int kEach = kRuns / 32;
+            unsigned int start[kEach], size[kEach], sum = 0, skipped = 0;
+#pragma unroll
+            for (int k = 0; k < kEach; ++k) {
+                int i = t * kEach + k;
+                unsigned int end = 0;
+                start[k] = 0;
+                if (i < blocks && binned) {
+                    unsigned int header = splitters[i];
+                    start[k] = header & 0xffffu;
+                    end = start[k] + (header >> 16);
+                } else if (i < blocks) {
+                    start[k] = __ldcg(&device_starts[block * kRuns + i]);
+                    end = min(run_length, N - i * run_length);
+                    if (block + 1 < blocks)
+                        end = __ldcg(&device_starts[(block + 1) * kRuns + i]);
+                }
+                size[k] = end - start[k];
+                sum += size[k];
+                skipped += start[k];
+            }
+            unsigned int up_to = warp_sum_to(sum);
+            skipped = __reduce_add_sync(kFullMask, skipped);
+            unsigned int next = up_to - sum;
+#pragma unroll
+            for (int k = 0; k < kEach; ++k) {
+                int i = t * kEach + k;
+                place[i] = next;
+                from[i] = binned && size[k] < cell ? kInCell : i * run_length + start[k];
+                next += size[k];
+            }
+            if (t == 31) {
+                total = up_to;
+                before = skipped;
+            }
+        }
+        __syncthreads();
+        count = total;
+        skip = before;
+        if (count > kRoom) { // hardly ever: pieces are sorted, and each key looks for its place in the others
+            unsigned int* pieces = device_pieces + skip;
+            for (unsigned int piece = 0; piece < count; piece += kRoom) {
+#pragma unroll
+                for (int k = 0; k < kItems; ++k) {
+                    unsigned int i = piece + k * kThreads + t;
+                    key[k] = i < count ? fetch(place, from, i, half_bits) : kPadding;
+                }
+                sort_keys(key, tile, kRoom, kRoom);
+                __syncthreads();
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    if (piece + t * kItems + k < count)
+                        pieces[piece + t * kItems + k] = key[k];
+            }
+            __syncthreads();
+            for (unsigned int i = t; i < count; i += kThreads) {
+                unsigned int own = i / kRoom, own_key = __ldcg(&pieces[i]), rank = i % kRoom;
+                for (unsigned int other = 0; other * kRoom < count; ++other) {
+                    unsigned int low = other * kRoom, high = min(low + kRoom, count), first = low;
+                    while (low < high && other != own) {
+                        unsigned int middle = (low + high) / 2;
+                        bool earlier = __ldcg(&pieces[middle]) < own_key + (other < own);
+                        low = earlier ? middle + 1 : low;
+                        high = earlier ? high : middle;
+                    }
+                    rank += other != own ? low - first : 0;
+                }
+                data[skip + rank] = to_value(own_key);
+            }
+            return;
+        }
+        unsigned int least = ~0u, most = 0;
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+            unsigned int i = k * kThreads + t;
+            key[k] = kPadding;
+            if ((k & ~1) * kThreads < (int)count) { // two together, so that they wait for each other's loads
+                unsigned int next = fetch(place, from, min(i, count - 1), half_bits);
+                key[k] = i < count ? next : kPadding;
+                most = max(most, next);
+                least = min(least, next);
+            }
+        }
+        least = __reduce_min_sync(kFullMask, least);
+        most = __reduce_max_sync(kFullMask, most);
+        if (lane == 0) {
+            sums[0][warp] = least;
+            sums[1][warp] = most;
+        }
+        __syncthreads();
+    }
+    unsigned int least = __reduce_min_sync(kFullMask, sums[0][lane % (kThreads / 32)]);
+    unsigned int most = __reduce_max_sync(kFullMask, sums[1][lane % (kThreads / 32)]);
+    data += skip;
+
+    // Bins of this bucket: of single keys, where there are few from the least to the largest, with several bins for
+    // each so that equal ones do not wait for each other; else even parts of the values, or of the keys.
+    constexpr int kAll = kItems + 1;
+    unsigned int all[kAll] = {key[0], key[1], key[2], key[3], extra}, bin[kAll], rank[kAll], largest;
+    bool single = most - least < kBins, two = false;
+    if (!single && few) {
+        bool other = false;
+#pragma unroll
+        for (int k = 0; k < kAll; ++k)
+            other = other || (number_of(all[k]) != number_of(least) && number_of(all[k]) != number_of(most) &&
+                              all[k] != kPadding);
+        two = !__syncthreads_or(other);
+    }
+    if (single || two) {
+        int shift = two ? 10 : __clz(most - least) - (31 - 10); // of kBins
+        unsigned int mask = (1u << shift) - 1;
+#pragma unroll
+        for (int k = 0; k < kAll; ++k) {
+            unsigned int which = two ? number_of(all[k]) != number_of(least) : all[k] - least;
+            bin[k] = which << shift | ((k * kThreads + t) & mask);
+        }
+    } else {
+        float low = number_of(least), span = number_of(most) - low, ratio = __fdividef(kBins - 1, span);
+        if (!by_key && span > kLeastSpan && span < kMostSpan) {
+#pragma unroll
+            for (int k = 0; k < kAll; ++k)
+                if (k < kItems || more)
+                    bin[k] = __float_as_uint(fmaf(number_of(all[k]) - low, ratio, 8388608.0f)) & (kBins - 1);
+        } else {
+            unsigned int step = step_for(most - least + 1);
+#pragma unroll
+            for (int k = 0; k < kAll; ++k)
+                if (k < kItems || more)
+                    bin[k] = bin_by(all[k] - least, step);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < kAll; ++k)
+        rank[k] = all[k] != kPadding ? atomicAdd(&bins[bin[k]], 1u) : 0;
     __syncthreads();
-    unsigned int count = total;
-    part = kRun / 2;
+    uint4 in_bin = *(const uint4*)&bins[t * 4];
+    unsigned int start = sum_before(in_bin, sums, largest);
+    *(uint4*)&bins[t * 4] = make_uint4(start, start + in_bin.x, start + in_bin.x + in_bin.y,
+                                       start + in_bin.x + in_bin.y + in_bin.z);
+    if (t < kReach)
+        placed[count + t] = ~0u;
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kAll; ++k)
+        if (all[k] != kPadding)
+            placed[bins[bin[k]] + rank[k]] = all[k];
+    __syncthreads();
+    // Those of other bins are in order: only those of the same one can be at the wrong side.
+    unsigned int reach = single || two ? 0 : max(largest, 1u) - 1;
+    if (reach < kReach) {
+#pragma unroll 1
+        for (int i = t; i < (int)count; i += kThreads) {
+            unsigned int own = placed[i];
+            int to = i;
+#pragma unroll 1
+            for (int distance = 1; distance <= (int)reach; distance += 4)
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    to += placed[i + distance + j] < own;
+                    to -= placed[i - distance - j] > own;
+                }
+            data[to] = to_value(own);
+        }
+        return;
+    }
+    int part = kRun / 2;
     while (part < (int)count)
         part *= 2;
-    data += before;
-    if (count > kRoom) { // hardly ever
-        for (unsigned int i = t; i < count; i += kThreads) {
-            int own = below<kRuns>(place, i + 1) - 1;
-            unsigned int own_key = __ldcg(&device_runs[from[own] + i]), rank = i - place[own];
-            for (int other = 0; other < blocks; ++other) {
-                unsigned int low = place[other], high = other + 1 < kRuns ? place[other + 1] : count;
-                unsigned int first = low;
-                while (low < high && other != own) {
-                    unsigned int middle = (low + high) / 2;
-                    bool earlier = __ldcg(&device_runs[from[other] + middle]) < own_key + (other < own);
-                    low = earlier ? middle + 1 : low;
-                    high = earlier ? high : middle;
-                }
-                rank += low - first;
-            }
-            data[rank] = to_value(own_key);
-        }
-        return;
-    }
-    if (t >= part / kItems)
-        return;
-    part = __reduce_max_sync(kFullMask, part);
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
-        unsigned int i = k * (part / kItems) + t;
-        key[k] = kPadding;
-        if (i < count)
-            key[k] = __ldcg(&device_runs[from[below<kRuns>(place, i + 1) - 1] + i]);
+        int i = k * (part / kItems) + t;
+        key[k] = t < part / kItems && i < (int)count ? placed[i] : kPadding;
     }
-    sort_keys(key, tile, part, 1);
+    sort_keys(key, tile, __reduce_max_sync(kFullMask, t < part / kItems ? part : 0), part);
 #pragma unroll
     for (int k = 0; k < kItems; ++k)
         if (t * kItems + k < (int)count)
@@ -810,14 +1192,14 @@ template <class State> void sort_digits(Element* data, int N) {
     cudaGetSymbolAddress(&memory, device_states);
     unsigned int* totals = (unsigned int*)memory;
     unsigned int* tickets = totals + kPasses * kDigits;
+    State* states = (State*)(totals + kTotals);
     cudaMemsetAsync(memory, 0, N <= kScratch ? bytes : sizeof(unsigned int) * kTotals, 0);
     size_t count_tiles = ((size_t)N - 1) / kCountTile + 1;
     int blocks = count_tiles < kCountBlocks ? (int)count_tiles : kCountBlocks, all = (int)tiles;
     count_digits_kernel_optimized<<<blocks, kRadixThreads>>>(data, totals, N);
-    State* states = (State*)(totals + kTotals);
     if (N <= kScratch) {
         cudaGetSymbolAddress(&other_memory, device_other);
-    } else { // while the GPU counts; where memory of a pool would be given back at once, this takes less time
+    } else { // while the GPU counts
         if (cudaMalloc(&more, bytes + sizeof(Element) * (size_t)N) != cudaSuccess)
             return;
         cudaMemsetAsync(more, 0, bytes, 0);
@@ -836,9 +1218,9 @@ template <class State> void sort_digits(Element* data, int N) {
         cudaFree(more);
 }
 
-// Whether a kernel could be started as a cluster, or as a grid whose blocks run at a time.
+// Whether a kernel could be started as a cluster: a GPU before sm_90 has none.
 template <class Kernel, class... Arguments>
-bool start_few(Kernel* kernel, int blocks, int threads, Arguments... arguments) {
+bool start_cluster(Kernel* kernel, int blocks, int threads, Arguments... arguments) {
     if (blocks > 8)
         cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     cudaLaunchAttribute attribute;
@@ -849,31 +1231,7 @@ bool start_few(Kernel* kernel, int blocks, int threads, Arguments... arguments) 
     config.blockDim = dim3(threads);
     config.attrs = &attribute;
     config.numAttrs = 1;
-    if (cudaLaunchKernelEx(&config, kernel, arguments..., true) == cudaSuccess)
-        return true;
-    cudaGetLastError();
-    bool clustered = false;
-    void* addresses[] = {&arguments..., &clustered};
-    if (cudaLaunchCooperativeKernel((const void*)kernel, dim3(blocks), dim3(threads), addresses, 0, 0) ==
-        cudaSuccess)
-        return true;
-    cudaGetLastError();
-    return false;
-}
-
-// Whether a cluster could be started: a GPU before sm_90 has none.
-bool sort_in_cluster(Element* data, int N, int run_length, int sample_count, int blocks, bool aligned) {
-    cudaFuncSetAttribute(sort_in_one_kernel_optimized, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    cudaLaunchAttribute attribute;
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {(unsigned int)blocks, 1, 1};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(kThreads);
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    if (cudaLaunchKernelEx(&config, sort_in_one_kernel_optimized, data, N, run_length, sample_count, aligned,
-                           true) == cudaSuccess)
+    if (cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess)
         return true;
     cudaGetLastError();
     return false;
@@ -881,11 +1239,11 @@ bool sort_in_cluster(Element* data, int N, int run_length, int sample_count, int
 
 extern "C" void sorting_optimized(Element* data, int N) {
     bool aligned = (size_t)data % sizeof(Chunk) == 0;
-    if (N <= kLeast && start_few(compare_all_kernel_optimized<8, kLeast>, 8, kLeast, data, N))
+    if (N <= kLeast && start_cluster(compare_all_kernel_optimized<8, kLeast>, 8, kLeast, data, N))
         return;
-    if (N <= kLess && start_few(compare_all_kernel_optimized<kFewBlocks, kLess>, kFewBlocks, kLess, data, N))
+    if (N <= kLess && start_cluster(compare_all_kernel_optimized<kCluster, kLess>, kCluster, kLess, data, N))
         return;
-    if (N <= kFew && start_few(share_few_kernel_optimized, kFewBlocks, kFewThreads, data, N, aligned))
+    if (N <= kFew && start_cluster(share_few_kernel_optimized, kCluster, kFewThreads, data, N, aligned))
         return;
     if (N <= kRuns * kRun) {
         // Few blocks are a cluster, whose barrier is faster than that of a grid.
@@ -894,7 +1252,8 @@ extern "C" void sorting_optimized(Element* data, int N) {
         int sample_count = kCluster * kOversampling;
         while (sample_count < kSamples && sample_count < blocks * kOversampling)
             sample_count *= 2;
-        if (clustered && sort_in_cluster(data, N, run_length, sample_count, blocks, aligned))
+        if (clustered && start_cluster(sort_in_one_kernel_optimized, blocks, kThreads, data, N, run_length,
+                                       sample_count, aligned, true))
             return;
         clustered = false;
         void* arguments[] = {&data, &N, &run_length, &sample_count, &aligned, &clustered};
