@@ -1,20 +1,24 @@
 // idea: One launch: a cluster counts values, and each block writes its slice
 // why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Values of 16
-//      bits need not be compared: how often each occurs says where it begins. Up to 16384 elements the 16
+//      bits need not be compared: how often each occurs says where it begins. Up to 65536 elements the 16
 //      blocks of a cluster all read all elements, and each counts, in shared memory, the 4096 values of its
-//      share. Blocks tell each other how many they have, and then where each value begins, to the block
-//      that writes this slice of the array: there all else is the largest value before it. So all blocks
-//      write equal parts, whatever the values are. Up to 1024, blocks compare their share of the elements
-//      with all. MIDDLE
-//      More than 65536 are counted by all blocks, half of the values each, with the sums of 256 groups of
-//      values; in a second launch a block finds the groups that are in its share of the array, and writes
-//      as above. On the device of an H200, over an empty launch, 256 elements take 1.4 µs, 1024 take 2.2,
-//      4096 take 3.4, 16384 take 4.5, where bitonic sorts took 2.4, 3.3, 7.0 and 9.1; CUB takes 7.6, 7.5,
-//      8.0 and 30. MIDDLE FIGURES 2^17 take 17 µs (CUB 37) and 2^20 18 (CUB 49), where one block that found
-//      all values took 31 and 33; with bit patterns at random, which have most of the values, 17.5 and 21
-//      (63 and 76; CUB 38 and 49). 2^26 take 120 (CUB 766). What binds it now: of 6000 cycles for 4096
-//      elements 1500 are for reading and counting, 1100 for the barrier after it, 1900 for telling and the
-//      next barrier; MIDDLE BINDS of long arrays it is the counting, some 80 µs of 2^26.
+//      share; for those of others it has one counter, as adding is faster than a branch around it, and
+//      additions of a warp to one counter are one. Blocks tell each other how many elements they have, and then
+//      where each value begins, to the block that writes this slice of the array: there all else is the largest
+//      value before it. So all blocks write equal parts, and no order or choice of values makes it slow. Up to
+//      1024 elements, blocks compare their share of them with all. More than 65536 are counted by all blocks,
+//      half of the values each, with the sums of 256 groups of values; in a second launch a block finds the
+//      groups that are in its share of the array, and writes it as above. On the device of an H200, over an
+//      empty launch, 256 elements take 1.3 µs, 1024 take 2.2, 4096 take 3.1, 16384 take 3.8 and 65536 take 7.2,
+//      where bitonic sorts took 2.4, 3.3, 6.9, 8.8 and 11.4, and CUB takes 7.8, 7.6, 8.0, 30 and 32. Other
+//      orders and extremes of 65536 take 6.0 to 7.4. Counting bins of samples, as in fp32, takes 7.5 in whole
+//      calls, and 8 to 10 for other orders. In all, 2^17 take 17 µs (CUB 37) and 2^20 18 (CUB 49), where one
+//      block that found all values took 31 and 33; with bit patterns at random, which have most of the values,
+//      18 and 22 (63 and 77; CUB 38 and 49). 2^26 take 120 (141; CUB 766). To count 65536 elements with
+//      counters in memory took 26, and 43 to 67 with one value or two. What binds it now: at 65536 reading and
+//      counting, 8800 of 17900 cycles before others' values had one counter; at 4096 they take 1500 of 6000,
+//      and the barriers of the cluster with what blocks tell each other 3000; of long arrays it is the
+//      counting, some 80 µs at 2^26.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
@@ -107,32 +111,41 @@ __device__ __forceinline__ unsigned int equal_before(uint4 keys, unsigned int ke
     return (place > 0 && keys.x == key) + (place > 1 && keys.y == key) + (place > 2 && keys.z == key);
 }
 
-// So few that each is compared with all: a block finds the places of its share.
-template <int kBlocks, int kThreads>
-__global__ void __launch_bounds__(kThreads) compare_all_bf16_kernel_optimized(Element* data, int N) {
-    constexpr int kShare = kThreads / kBlocks, kTeam = kThreads / kShare, kVectors = kThreads / 4;
-    __shared__ __align__(16) unsigned int keys[kThreads];
+// So few that each is compared with all: a block finds the places of its share, two by a team of threads.
+template <int kBlocks, int kCompared>
+__global__ void __launch_bounds__(kCompared) compare_all_bf16_kernel_optimized(Element* data, int N) {
+    constexpr int kShare = kCompared / kBlocks, kTeam = kCompared / (kShare / 2), kVectors = kCompared / 4;
+    static_assert(kTeam <= 32 && kCompared < 1 << 16, "a team in a warp, two places in a word");
+    __shared__ __align__(16) unsigned int keys[kCompared];
     int t = threadIdx.x;
     keys[t] = t < N ? to_key(data[t]) : kNone;
     __syncthreads();
-    arrive_at_cluster<kThreads>();
-    int own = blockIdx.x * kShare + t / kTeam;
-    unsigned int key = keys[own], smaller[2] = {};
+    arrive_at_cluster<kCompared>();
+    int own = blockIdx.x * kShare + t / kTeam * 2;
+    unsigned int first = keys[own], second = keys[own + 1], below_first[2] = {}, below_second[2] = {};
     const uint4* vectors = (const uint4*)keys;
 #pragma unroll
     for (int k = 0; k < kVectors / kTeam; ++k) {
         int v = k * kTeam + t % kTeam;
-        add_four_below(smaller, vectors[v], key + (v < own / 4));
+        uint4 four = vectors[v];
+        add_four_below(below_first, four, first + (v < own / 4));
+        add_four_below(below_second, four, second + (v < own / 4));
     }
-    unsigned int rank = smaller[0] + smaller[1];
-    if (t % kTeam == 0)
-        rank += equal_before(vectors[own / 4], key, own % 4);
+    unsigned int ranks = below_first[0] + below_first[1] + (below_second[0] + below_second[1]) * 0x10000u;
+    if (t % kTeam == 0) {
+        uint4 four = vectors[own / 4];
+        ranks += equal_before(four, first, own % 4) + equal_before(four, second, own % 4 + 1) * 0x10000u;
+    }
 #pragma unroll
     for (int distance = kTeam / 2; distance > 0; distance /= 2)
-        rank += __shfl_xor_sync(kFullMask, rank, distance);
+        ranks += __shfl_xor_sync(kFullMask, ranks, distance);
     wait_for_cluster();
-    if (t % kTeam == 0 && own < N)
-        data[rank] = to_value(key);
+    if (t % kTeam == 0) {
+        if (own < N)
+            data[ranks & 0xffffu] = to_value(first);
+        if (own + 1 < N)
+            data[ranks >> 16] = to_value(second);
+    }
 }
 
 // Up to kFewThreads * 8 * kChunks elements, by a cluster. All blocks read all elements, and each counts how often the

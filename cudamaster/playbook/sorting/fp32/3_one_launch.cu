@@ -1,27 +1,39 @@
-// idea: One launch: all blocks sort the same samples, so each knows where its keys belong
-// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Keys as
-//      unsigned integers in the order of the floats make a comparison a minimum and a maximum. Here a block
-//      sorts a run of 512 elements and, beside it, 1024 samples of the whole array, which all blocks take
-//      alike. So without asking each other they have the same splitters of 128 buckets, and find by binary
-//      search where the buckets begin in their runs. After one barrier of the grid a block fetches the
-//      segments of its bucket, sorts them and writes them; where they go is the sum of what lies before
-//      them in the runs. Keys that are equal to several splitters are shared among those buckets, so few
-//      values are no worse than many. Should a bucket be too large for a block, each key of it finds its
-//      place by binary search: slow, and not seen in any input of the task. The bitonic sorts turn keys
-//      over where others turn directions, keep the larger or the smaller key by two instructions, and have
-//      each distance once in the code, as instructions come from cold memory, too. Up to 8192 elements the
-//      blocks are a cluster, whose barrier takes 0.4 µs where that of the grid takes 1.1; a cooperative
-//      launch takes 0.4 µs more than another. Up to 2048 elements one block sorts, with eight keys a
-//      thread. More than 65536 are sorted by digits of 8 bits, in tiles that look back at what those
-//      before them have counted; which lanes have the same digit is found by few instructions, as they
-//      bind these passes. On an H200 65536 elements take 20 µs, where merges of such keys in three
-//      launches took 28 and CUB takes 66; an empty launch takes 9. Sorted, reversed and equal inputs and
-//      inputs of two values or extremes take 19 to 20. 4096 take 16.8 (CUB 21.7), 2048 14.9, where a
-//      cluster took 16.7. On the device 2^24 take 512 µs (CUB 434) and 2^26 1.7 ms (CUB 1.5), of equal
-//      keys 2^24 468 (CUB 320); whole calls of that length take 100 to 450 µs more, as they allocate
-//      memory, which CUB is given. What binds it now: up to 65536 the two sorts with the wait for the
-//      first elements, 8000 of 16200 cycles, and in the block with the largest bucket 4000 more; the
-//      barrier takes 2600, with those who come late. Instructions that come from cold memory are 500.
+// idea: One launch: all blocks count the same samples, so each knows where its keys belong
+// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block
+//      has 512 elements and, beside them, 2048 samples of the whole array, which all blocks take alike. It
+//      counts the samples in 2048 even bins of their values: so without asking each other all have the same 128
+//      buckets, each of some bins, and a key finds its bucket by two multiplications. What a block has of a
+//      bucket goes to a cell of 64 bytes, with the number of its keys and where they begin, in whole sectors
+//      (word by word, barrier and loads took 1400 cycles more). After one barrier of the grid a block reads the
+//      cells of its bucket, in one trip. It counts the keys in 2048 bins, from the least to the largest, sums
+//      up, and compares the few neighbours that may share a bin. Counting takes the place of two bitonic sorts.
+//      Samples that crowd in a bin are counted again by bins of keys, as unsigned integers in the order of the
+//      floats, which are even in the logarithm. If then a bin has equal samples, its buckets share keys of that
+//      value; if it has different ones, the samples and the runs are sorted after all. Keys that have no room
+//      in a cell are fetched by themselves. Should a bucket be too large for a block, its pieces are sorted,
+//      and each key finds its place by binary search: slow (10 ms if all keys are in one bucket), and not seen
+//      in any input of the task. All threads of a block are at each barrier: racecheck takes barriers of some
+//      warps for none. Up to 8192 elements the blocks are a cluster, whose barrier takes less than that of the
+//      grid. Up to 4096 elements the 16 blocks of a cluster all read all elements, and sort the same 128
+//      samples by counting how many are below each. So a block knows without asking which elements are its own,
+//      where they begin in the array, and in which eighth of its share each lies, and compares it with that
+//      eighth alone; equal ones go by their place. The barrier only tells that all have read. Up to 1024,
+//      blocks compare their share with all. More than 65536 are sorted by digits of 8 bits, in tiles that look
+//      back at what those before them have counted; which lanes have the same digit is found by few
+//      instructions, as they bind these passes; their second array is the module's up to 2^26 elements, and
+//      beyond that memory that is asked for while the GPU counts. On an H200, over an empty launch, 65536
+//      elements take 6.2 µs, where two bitonic sorts a block took 11.3 in the same run; normal, exponential and
+//      random bit patterns 6.3 to 6.9, sorted, reversed and equal inputs and inputs of two values, five or
+//      extremes 7.7 to 8.8 (before: 10.2 to 10.5), 16384 elements 6.0 (9.2), 5000 6.2 (10.0). Of whole calls
+//      merges in three launches took 28 µs, and CUB takes 66. On the device over an empty launch, 256 elements
+//      take 1.4, 1024 take 2.2 and 4096 take 5.0, where one block that sorted took 2.4 and 3.4, and 16 that
+//      sorted twice 7.0; CUB takes 10.9, 11.2 and 12.1. 2^24 take 375 µs (CUB 432) and 2^26 1345 (CUB 1459), of
+//      equal keys 1195 (CUB 1056); whole calls of 2^26 take 1362, where those that asked for memory took 2100
+//      to 2900. What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first
+//      elements 1900; counting, summing up and placing 2600 before the barrier and 2300 after it, as latency of
+//      shared memory, shuffles and block barriers one after the other. The largest bucket takes 1300 more, as
+//      some of its cells are full. Of 7700 cycles at 4096 the first elements take 1800, samples 700, the list
+//      of a block's own 1400, parts 1500, comparing 2300.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -206,32 +218,41 @@ __device__ __forceinline__ unsigned int equal_before(uint4 keys, unsigned int ke
     return (place > 0 && keys.x == key) + (place > 1 && keys.y == key) + (place > 2 && keys.z == key);
 }
 
-// So few that each is compared with all: a block finds the places of its share.
+// So few that each is compared with all: a block finds the places of its share, two by a team of threads.
 template <int kBlocks, int kCompared>
 __global__ void __launch_bounds__(kCompared) compare_all_kernel_optimized(Element* data, int N) {
-    constexpr int kShare = kCompared / kBlocks, kTeam = kCompared / kShare, kVectors = kCompared / 4;
+    constexpr int kShare = kCompared / kBlocks, kTeam = kCompared / (kShare / 2), kVectors = kCompared / 4;
+    static_assert(kTeam <= 32 && kCompared < 1 << 16, "a team in a warp, two places in a word");
     __shared__ __align__(16) unsigned int keys[kCompared];
     int t = threadIdx.x;
     keys[t] = t < N ? to_key(data[t]) : kNone;
     __syncthreads();
     arrive_at_cluster<kCompared>();
-    int own = blockIdx.x * kShare + t / kTeam;
-    unsigned int key = keys[own], smaller[2] = {};
+    int own = blockIdx.x * kShare + t / kTeam * 2;
+    unsigned int first = keys[own], second = keys[own + 1], below_first[2] = {}, below_second[2] = {};
     const uint4* vectors = (const uint4*)keys;
 #pragma unroll
     for (int k = 0; k < kVectors / kTeam; ++k) {
         int v = k * kTeam + t % kTeam;
-        add_four_below(smaller, vectors[v], key + (v < own / 4));
+        uint4 four = vectors[v];
+        add_four_below(below_first, four, first + (v < own / 4));
+        add_four_below(below_second, four, second + (v < own / 4));
     }
-    unsigned int rank = smaller[0] + smaller[1];
-    if (t % kTeam == 0)
-        rank += equal_before(vectors[own / 4], key, own % 4);
+    unsigned int ranks = below_first[0] + below_first[1] + (below_second[0] + below_second[1]) * 0x10000u;
+    if (t % kTeam == 0) {
+        uint4 four = vectors[own / 4];
+        ranks += equal_before(four, first, own % 4) + equal_before(four, second, own % 4 + 1) * 0x10000u;
+    }
 #pragma unroll
     for (int distance = kTeam / 2; distance > 0; distance /= 2)
-        rank += __shfl_xor_sync(kFullMask, rank, distance);
+        ranks += __shfl_xor_sync(kFullMask, ranks, distance);
     wait_for_cluster();
-    if (t % kTeam == 0 && own < N)
-        data[rank] = to_value(key);
+    if (t % kTeam == 0) {
+        if (own < N)
+            data[ranks & 0xffffu] = to_value(first);
+        if (own + 1 < N)
+            data[ranks >> 16] = to_value(second);
+    }
 }
 
 // Loads chunks of the array, kFewChunks of each thread, that lie kFewThreads chunks from each other. All are
@@ -516,8 +537,8 @@ __global__ void __launch_bounds__(kThreads)
     bool sorts = mine < 0 ? t * kItems < sample_count : mine < run_length;
     unsigned int key[kItems];
 
-    // Without a sort: each block counts the same samples by bins of their values, and so has buckets of which each
-    // is some bins. A key goes to the cell of its bucket and this run, in whatever order.
+    // Each block counts the same samples by bins of their values, and so has the same buckets, each of some bins. A
+    // key goes to the cell of its bucket and this run, in whatever order.
     bool binned = run_length == kRun, tried = binned, by_key = false, few = false;
     int half_bits = __clz(blocks - 1) - 22; // so that the cells of a bucket take kRoom words at most
     unsigned int cell = 2u << half_bits;
@@ -665,8 +686,8 @@ __global__ void __launch_bounds__(kThreads)
     }
 
     if (!binned) {
-        // Each block sorts the same samples, and its own run beside them. Samples are chunks, as a chunk takes no more
-        // time than an element.
+        // Bins tell too little, or there are few elements: each block sorts the same samples, and its own run beside
+        // them. Samples are chunks, as a chunk takes no more time than an element.
         unsigned int jitter = t * 2654435761u >> 26;
         unsigned int first = (t * 64u + jitter) * (N / kItems) / (sample_count / kItems * 64u) * kItems;
         if (mine >= 0)
