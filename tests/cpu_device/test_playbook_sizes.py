@@ -130,15 +130,22 @@ int main(int, char** words) {
 }
 """,
 }
-# Odd sizes are sorted by digits or by counting; by digits, those above 20000 have the states of very long arrays and
-# memory of their own. Of the others only multiples of four get a cluster, and many buckets count as too large for a
-# block.
-SORTING = {
+# Odd sizes are sorted as very long arrays are: by digits, those above 20000 with their states and with memory of their
+# own, or by counting, multiples of three in less shared memory. Of the others only multiples of four get a cluster in
+# fp32, and many buckets count as too large for a block.
+SORTING_FP32 = {
+    "if (N <= kFew && start_cluster": "if (N <= kFew && N % 4 == 0 && start_cluster",
     "if (N <= kRuns * kRun) {": "if (N <= kRuns * kRun && N % 2 == 0) {",
-    "if (clustered && sort_in_cluster": "if (clustered && N % 4 == 0 && sort_in_cluster",
+    "if (clustered && start_cluster": "if (clustered && N % 4 == 0 && start_cluster",
     "if (count > kRoom)": "if (count > kRun)",
+    "if (N < 1 << 30)": "if (N < 20000)",
+    "kScratch = 1 << 26": "kScratch = 1 << 14",
 }
-SORTING_BY_DIGITS = {"if (N < 1 << 30)": "if (N < 20000)", "kScratch = 1 << 20": "kScratch = 1 << 14"}
+COUNTED = "count_in_cluster<1>(data, N) || count_in_cluster<4>(data, N) || count_in_cluster<16>(data, N)"
+SORTING_BF16 = {
+    COUNTED: f"N % 2 == 0 && ({COUNTED})",
+    "if (!count_and_spread<1>(data, N))": "if (N % 3 == 0 || !count_and_spread<1>(data, N))",
+}
 # Long transforms in bf16 allocate memory.
 FFT_BF16 = {"kScratch = 1 << 24": "kScratch = 1 << 19"}
 SIZES: dict[str, list[tuple[int, ...]]] = {
@@ -151,6 +158,8 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
         (4098, 0, 1),
         (16386, 0, 0),
         (2048, 0, 1),
+        (2050, 3, 1),
+        (40002, 0, 1),
     ],
     "top_k": [(65537, 128, 0), (100003, 7, 1), (65537, 1, 0)],
     "prefix_sum": [(4097, 1), (40001, 1), (600001, 0), (300001, 0), (262144, 0), (100003, 0)],
@@ -173,8 +182,8 @@ def test_a_step_is_right_beyond_the_sizes_of_its_task(
     """Longer and unaligned arrays, and ways that only other GPUs or other inputs take."""
     text = (PLAYBOOK / task / precision / f"{STEPS[task]}.cu").read_text()
     changes = {
-        ("sorting", "fp32"): SORTING | SORTING_BY_DIGITS,
-        ("sorting", "bf16"): SORTING,
+        ("sorting", "fp32"): SORTING_FP32,
+        ("sorting", "bf16"): SORTING_BF16,
         ("fft", "bf16"): FFT_BF16,
     }
     for old, new in changes.get((task, precision), {}).items():

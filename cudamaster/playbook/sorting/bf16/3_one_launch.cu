@@ -1,28 +1,24 @@
-// idea: One launch: all blocks sort the same samples, so each knows where its keys belong
-// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Keys as
-//      unsigned integers in the order of the values make a comparison a minimum and a maximum. Here a block
-//      sorts a run of 512 elements and, beside it, 1024 samples of the whole array, which all blocks take
-//      alike. So without asking each other they have the same splitters of 128 buckets, and find by binary
-//      search where the buckets begin in their runs. After one barrier of the grid a block fetches the
-//      segments of its bucket, sorts them and writes them; where they go is the sum of what lies before
-//      them in the runs. Keys that are equal to several splitters are shared among those buckets, so few
-//      values are no worse than many. Should a bucket be too large for a block, each key of it finds its
-//      place by binary search: slow, and not seen in any input of the task. The bitonic sorts turn keys
-//      over where others turn directions, keep the larger or the smaller key by two instructions, and have
-//      each distance once in the code, as instructions come from cold memory, too. Up to 8192 elements the
-//      blocks are a cluster, whose barrier takes 0.4 µs where that of the grid takes 1.1; a cooperative
-//      launch takes 0.4 µs more than another. Up to 2048 elements one block sorts, with two keys in a word.
-//      Of more than 65536 elements, each of the 65536 possible values is counted: a block counts half of
-//      the values in shared memory, the last block finds which occur and where they begin, and a second
-//      launch writes them. So each element is read twice, by two blocks, and written once. On an H200
-//      65536 elements take 21 µs, where an empty launch takes 9 and CUB 43; sorted, reversed and equal
-//      inputs and inputs of two values or extremes take 19 to 19.5. 4096 take 17.2 (CUB 18), 2048 14.8,
-//      where a cluster took 17.8. 2^17 take 38 µs (CUB 45), 2^20 40 (CUB 52), 2^26 153 (CUB 767), where
-//      sorting by digits took 42, 47 and 1340; with bit patterns at random, which have most of the
-//      values, 2^17 take 70 (CUB 46), 2^20 84 (CUB 54), 2^26 204 (CUB 786). To count 65536 elements with
-//      counters in memory took 26, and 43 to 67 with one value or two, as all additions met at the same
-//      counters. What binds it now is as in fp32, as keys of 16 bits have registers of 32; of long arrays
-//      it is the counting, 113 µs at 2^26.
+// idea: One launch: a cluster counts values, and each block writes its slice
+// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Values of 16
+//      bits need not be compared: how often each occurs says where it begins. Up to 65536 elements the 16
+//      blocks of a cluster all read all elements, and each counts, in shared memory, the 4096 values of its
+//      share; for those of others it has one counter, as adding is faster than a branch around it, and
+//      additions of a warp to one counter are one. Blocks tell each other how many elements they have, and then
+//      where each value begins, to the block that writes this slice of the array: there all else is the largest
+//      value before it. So all blocks write equal parts, and no order or choice of values makes it slow. Up to
+//      1024 elements, blocks compare their share of them with all. More than 65536 are counted by all blocks,
+//      half of the values each, with the sums of 256 groups of values; in a second launch a block finds the
+//      groups that are in its share of the array, and writes it as above. On the device of an H200, over an
+//      empty launch, 256 elements take 1.3 µs, 1024 take 2.2, 4096 take 3.1, 16384 take 3.8 and 65536 take 7.2,
+//      where bitonic sorts took 2.4, 3.3, 6.9, 8.8 and 11.4, and CUB takes 7.8, 7.6, 8.0, 30 and 32. Other
+//      orders and extremes of 65536 take 6.0 to 7.4. Counting bins of samples, as in fp32, takes 7.5 in whole
+//      calls, and 8 to 10 for other orders. In all, 2^17 take 17 µs (CUB 37) and 2^20 18 (CUB 49), where one
+//      block that found all values took 31 and 33; with bit patterns at random, which have most of the values,
+//      18 and 22 (63 and 77; CUB 38 and 49). 2^26 take 120 (141; CUB 766). To count 65536 elements with
+//      counters in memory took 26, and 43 to 67 with one value or two. What binds it now: at 65536 reading and
+//      counting, 8800 of 17900 cycles before others' values had one counter; at 4096 they take 1500 of 6000,
+//      and the barriers of the cluster with what blocks tell each other 3000; of long arrays it is the
+//      counting, some 80 µs at 2^26.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
@@ -30,27 +26,12 @@
 
 typedef unsigned short Element; // the bits
 
-constexpr int kItems = 4; // keys of a thread
-constexpr int kThreads = 512;
-constexpr int kRoom = kItems * kThreads; // keys that a block can sort
-constexpr int kFew = 2048;               // elements up to which one block sorts them
-constexpr int kFewThreads = 256;
-constexpr int kFewItems = kFew / kFewThreads;
-constexpr int kWords = kFewItems / 2; // of such a thread
-constexpr int kRun = 512;             // elements that a block takes at first, at most
-constexpr int kRuns = 128;            // at most
-constexpr int kSamples = 1024;        // at most
-constexpr int kOversampling = 16;     // samples for each bucket, as far as there are so many
-constexpr int kCluster = 16;          // blocks, at most
+constexpr int kLeast = 256;      // elements up to which eight blocks compare each with all
+constexpr int kLess = 1024;      // and all blocks of a cluster
+constexpr int kCluster = 16;     // blocks
+constexpr int kFewThreads = 512; // of a block that counts few elements
 constexpr unsigned int kFullMask = 0xffffffffu;
-constexpr unsigned int kPadding = 0xfffffffeu; // beyond the key of infinity
-
-struct alignas(kItems * sizeof(Element)) Chunk {
-    Element at[kItems];
-};
-
-__device__ __align__(16) unsigned int device_runs[kRuns * kRun];
-__device__ __align__(16) unsigned int device_starts[kRuns * kRuns]; // of each bucket in each run
+constexpr unsigned int kNone = 0xffffffffu; // no key
 
 // Unsigned number whose order is that of the floating-point values, -0 before +0; and back.
 __device__ unsigned int to_key(Element bits) {
@@ -58,103 +39,6 @@ __device__ unsigned int to_key(Element bits) {
 }
 __device__ Element to_value(unsigned int key) {
     return (Element)(key ^ ((key & 0x8000u) ? 0x8000u : 0xffffu));
-}
-
-// Orders pairs of a thread's keys.
-template <int kDistance> __device__ __forceinline__ void order_own(unsigned int (&key)[kItems]) {
-#pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-        if ((k & kDistance) != 0)
-            continue;
-        unsigned int low = min(key[k], key[k + kDistance]);
-        key[k + kDistance] = max(key[k], key[k + kDistance]);
-        key[k] = low;
-    }
-}
-
-// The larger of two keys or the smaller one. As two instructions with a predicate; of a choice in C++ nvcc makes
-// three, and most instructions on integers are done at half the rate of others.
-__device__ __forceinline__ void keep(unsigned int& key, unsigned int other, bool larger) {
-    asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p max.u32 %0, %0, %1;\n\t@!p min.u32 %0, %0, "
-        "%1;\n\t}"
-        : "+r"(key)
-        : "r"(other), "r"((unsigned int)larger));
-}
-
-// Orders pairs of keys of the thread and of another one of its warp.
-template <int kLanes> __device__ __forceinline__ void order_in_warp(unsigned int (&key)[kItems]) {
-    bool larger = (threadIdx.x & kLanes) != 0;
-    unsigned int other[kItems];
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        other[k] = __shfl_xor_sync(kFullMask, key[k], kLanes);
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        keep(key[k], other[k], larger);
-}
-
-// The same with a thread of another warp. `threads` are at it, at a barrier with a number of their own.
-template <int kLanes>
-__device__ __forceinline__ void order_in_block(unsigned int (&key)[kItems],
-                                               unsigned int (&tile)[2][kItems][kThreads], int& side,
-                                               int barrier, int threads) {
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        tile[side][k][threadIdx.x] = key[k];
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-    bool larger = (threadIdx.x & kLanes) != 0;
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        keep(key[k], tile[side][k][threadIdx.x ^ kLanes], larger);
-    side ^= 1;
-}
-
-// Bitonic sort of `part` keys, a power of two from 128 to 2048, by as many threads as hold them. Threads whose keys
-// are to descend turn over all bits of them. Each size of runs begins at its own distance: a loop over few
-// instructions, as those that nobody has executed before come from memory, too.
-__device__ void sort_keys(unsigned int (&key)[kItems], unsigned int (&tile)[2][kItems][kThreads], int part,
-                          int barrier) {
-    int side = 0, threads = part / kItems;
-    unsigned int turned = 0;
-#pragma unroll 1
-    for (int size = kItems; size <= part; size *= 2) {
-        unsigned int turn = size < part && (threadIdx.x * kItems & size) != 0 ? ~0u : 0;
-#pragma unroll
-        for (int k = 0; k < kItems; ++k)
-            key[k] ^= turned ^ turn;
-        turned = turn;
-        switch (size) {
-        case 2048:
-            order_in_block<256>(key, tile, side, barrier, threads);
-        case 1024:
-            order_in_block<128>(key, tile, side, barrier, threads);
-        case 512:
-            order_in_block<64>(key, tile, side, barrier, threads);
-        case 256:
-            order_in_block<32>(key, tile, side, barrier, threads);
-        case 128:
-            order_in_warp<16>(key);
-        case 64:
-            order_in_warp<8>(key);
-        case 32:
-            order_in_warp<4>(key);
-        case 16:
-            order_in_warp<2>(key);
-        case 8:
-            order_in_warp<1>(key);
-            order_own<2>(key);
-            order_own<1>(key);
-            break;
-        default: // the keys of a thread
-            order_own<2>(key);
-            order_own<1>(key);
-            if (key[1] > key[2]) {
-                unsigned int larger = key[1];
-                key[1] = key[2];
-                key[2] = larger;
-            }
-        }
-    }
 }
 
 __device__ unsigned int warp_sum_to(unsigned int value) {
@@ -165,24 +49,7 @@ __device__ unsigned int warp_sum_to(unsigned int value) {
     return value;
 }
 
-// How many of kCount sorted keys, a power of two, are below `key`.
-template <int kCount> __device__ unsigned int below(const unsigned int* keys, unsigned int key) {
-    unsigned int count = 0;
-#pragma unroll
-    for (int step = kCount / 2; step > 0; step /= 2)
-        count += keys[count + step - 1] < key ? step : 0;
-    return count + (keys[count] < key);
-}
-
-// Two keys of 16 bits in a word.
-__device__ __forceinline__ unsigned int smaller_of(unsigned int a, unsigned int b) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    asm("min.u16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
-    return a;
-#else
-    return __vminu2(a, b);
-#endif
-}
+// Of two keys of 16 bits in a word.
 __device__ __forceinline__ unsigned int larger_of(unsigned int a, unsigned int b) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm("max.u16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
@@ -191,258 +58,227 @@ __device__ __forceinline__ unsigned int larger_of(unsigned int a, unsigned int b
     return __vmaxu2(a, b);
 #endif
 }
-__device__ __forceinline__ void keep_two(unsigned int& keys, unsigned int others, bool larger) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p max.u16x2 %0, %0, %1;\n\t@!p min.u16x2 %0, %0, "
-        "%1;\n\t}"
-        : "+r"(keys)
-        : "r"(others), "r"((unsigned int)larger));
-#else
-    keys = larger ? larger_of(keys, others) : smaller_of(keys, others);
-#endif
-}
-template <int kFirst, int kSecond> __device__ __forceinline__ void order_two(unsigned int (&key)[kWords]) {
-    unsigned int low = smaller_of(key[kFirst], key[kSecond]);
-    key[kSecond] = larger_of(key[kFirst], key[kSecond]);
-    key[kFirst] = low;
-}
-template <int kLanes> __device__ __forceinline__ void order_words_in_warp(unsigned int (&key)[kWords]) {
-    bool larger = (threadIdx.x & kLanes) != 0;
-    unsigned int other[kWords];
+// Puts into eight places of each lane, where some have a key and all others 0, the value of the largest key before or
+// there; `earlier` is that of what lies before the warp.
+__device__ __forceinline__ void write_up(unsigned int (&words)[4], unsigned int earlier) {
+    unsigned int most = larger_of(larger_of(words[0], words[1]), larger_of(words[2], words[3]));
+    most = max(most & 0xffffu, most >> 16);
+    for (int distance = 1; distance < 32; distance *= 2) {
+        unsigned int other = __shfl_up_sync(kFullMask, most, distance);
+        most = threadIdx.x % 32 >= distance ? max(most, other) : most;
+    }
+    unsigned int key = __shfl_up_sync(kFullMask, most, 1);
+    key = threadIdx.x % 32 > 0 ? max(key, earlier) : earlier;
 #pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        other[k] = __shfl_xor_sync(kFullMask, key[k], kLanes);
-#pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        keep_two(key[k], other[k], larger);
+    for (int j = 0; j < 4; ++j) {
+        unsigned int first = max(key, words[j] & 0xffffu);
+        key = max(first, words[j] >> 16);
+        words[j] = (unsigned int)to_value(first) | (unsigned int)to_value(key) << 16;
+    }
 }
 
-// Up to kFew elements, by one block. A bitonic sort, too, with two keys in a word. The lower halves and the upper
-// ones are sorted each for themselves, the upper ones at last in descending order; then words are compared with
-// themselves turned around, and both halves merged.
+// Two parts of the barrier of a cluster. After a barrier of the block one warp tells for all of them that they are there:
+// that takes a fence, which all others would wait for as well.
+template <int kThreads> __device__ __forceinline__ void arrive_at_cluster() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (threadIdx.x / 32 == kThreads / 32 - 1)
+        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    else
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_cluster() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// Counts one more if a key is below another. Of C++ nvcc makes three instructions, each of which waits for the one before.
+__device__ __forceinline__ void add_if_below(unsigned int& count, unsigned int key, unsigned int other) {
+    asm("{\n\t.reg .pred p;\n\tsetp.lt.u32 p, %1, %2;\n\t@p add.u32 %0, %0, 1;\n\t}"
+        : "+r"(count)
+        : "r"(key), "r"(other));
+}
+// How many of four keys are below `key`, in two counters.
+__device__ __forceinline__ void add_four_below(unsigned int (&count)[2], uint4 keys, unsigned int key) {
+    add_if_below(count[0], keys.x, key);
+    add_if_below(count[1], keys.y, key);
+    add_if_below(count[0], keys.z, key);
+    add_if_below(count[1], keys.w, key);
+}
+// How many of those before place `place` of four keys equal `key`.
+__device__ __forceinline__ unsigned int equal_before(uint4 keys, unsigned int key, int place) {
+    return (place > 0 && keys.x == key) + (place > 1 && keys.y == key) + (place > 2 && keys.z == key);
+}
+
+// So few that each is compared with all: a block finds the places of its share, two by a team of threads.
+template <int kBlocks, int kCompared>
+__global__ void __launch_bounds__(kCompared) compare_all_bf16_kernel_optimized(Element* data, int N) {
+    constexpr int kShare = kCompared / kBlocks, kTeam = kCompared / (kShare / 2), kVectors = kCompared / 4;
+    static_assert(kTeam <= 32 && kCompared < 1 << 16, "a team in a warp, two places in a word");
+    __shared__ __align__(16) unsigned int keys[kCompared];
+    int t = threadIdx.x;
+    keys[t] = t < N ? to_key(data[t]) : kNone;
+    __syncthreads();
+    arrive_at_cluster<kCompared>();
+    int own = blockIdx.x * kShare + t / kTeam * 2;
+    unsigned int first = keys[own], second = keys[own + 1], below_first[2] = {}, below_second[2] = {};
+    const uint4* vectors = (const uint4*)keys;
+#pragma unroll
+    for (int k = 0; k < kVectors / kTeam; ++k) {
+        int v = k * kTeam + t % kTeam;
+        uint4 four = vectors[v];
+        add_four_below(below_first, four, first + (v < own / 4));
+        add_four_below(below_second, four, second + (v < own / 4));
+    }
+    unsigned int ranks = below_first[0] + below_first[1] + (below_second[0] + below_second[1]) * 0x10000u;
+    if (t % kTeam == 0) {
+        uint4 four = vectors[own / 4];
+        ranks += equal_before(four, first, own % 4) + equal_before(four, second, own % 4 + 1) * 0x10000u;
+    }
+#pragma unroll
+    for (int distance = kTeam / 2; distance > 0; distance /= 2)
+        ranks += __shfl_xor_sync(kFullMask, ranks, distance);
+    wait_for_cluster();
+    if (t % kTeam == 0) {
+        if (own < N)
+            data[ranks & 0xffffu] = to_value(first);
+        if (own + 1 < N)
+            data[ranks >> 16] = to_value(second);
+    }
+}
+
+// Up to kFewThreads * 8 * kChunks elements, by a cluster. All blocks read all elements, and each counts how often the
+// values of its share occur. It tells where each begins to the block whose slice of the array that is; there all else is
+// the largest value before it. So blocks write equal parts, whatever the values are.
+template <int kChunks>
 __global__ void __launch_bounds__(kFewThreads)
-    sort_few_bf16_kernel_optimized(Element* data, int N, int part) {
-    __shared__ unsigned int tile[2][kWords][kFewThreads];
-    int t = threadIdx.x, side = 0, threads = part / kFewItems, words = part / 2;
-    unsigned int key[kWords], turned = (t & 1) != 0 ? ~0u : 0;
-#pragma unroll
-    for (int k = 0; k < kFewItems; ++k) {
-        int i = k * threads + t;
-        unsigned int own = i < N ? to_key(data[i]) : 0xffffu; // beyond the key of infinity
-        key[k / 2] = k % 2 == 0 ? own : key[k / 2] | own << 16;
-    }
-#pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        key[k] ^= turned;
-    order_two<0, 1>(key), order_two<2, 3>(key);
-    order_two<0, 2>(key), order_two<1, 3>(key);
-    order_two<1, 2>(key);
-#pragma unroll 1
-    for (int size = 2 * kWords; size <= part; size *= 2) {
-        unsigned int turn = size < words    ? (t * kWords & size) != 0 ? ~0u : 0
-                            : size == words ? 0xffff0000u
-                                            : 0;
-#pragma unroll
-        for (int k = 0; k < kWords; ++k)
-            key[k] ^= turned ^ turn;
-        turned = turn;
-        if (size == part) {
-#pragma unroll
-            for (int k = 0; k < kWords; ++k) {
-                unsigned int other = __byte_perm(key[k], 0, 0x1032);
-                key[k] = __byte_perm(smaller_of(key[k], other), larger_of(key[k], other), 0x7610);
-            }
-        }
-#pragma unroll 1
-        for (int lanes = min(size, words) / kWords / 2; lanes >= 32; lanes /= 2) {
-#pragma unroll
-            for (int k = 0; k < kWords; ++k)
-                tile[side][k][t] = key[k];
-            __syncthreads();
-            bool larger = (t & lanes) != 0;
-#pragma unroll
-            for (int k = 0; k < kWords; ++k)
-                keep_two(key[k], tile[side][k][t ^ lanes], larger);
-            side ^= 1;
-        }
-        switch (min(size, words) / kWords) {
-        default:
-            order_words_in_warp<16>(key);
-        case 16:
-            order_words_in_warp<8>(key);
-        case 8:
-            order_words_in_warp<4>(key);
-        case 4:
-            order_words_in_warp<2>(key);
-        case 2:
-            order_words_in_warp<1>(key);
-        }
-        order_two<0, 2>(key), order_two<1, 3>(key);
-        order_two<0, 1>(key), order_two<2, 3>(key);
-    }
-#pragma unroll
-    for (int k = 0; k < kWords; ++k) {
-        if (t * kWords + k < N)
-            data[t * kWords + k] = to_value(key[k] & 0xffffu);
-        if (words + t * kWords + k < N)
-            data[words + t * kWords + k] = to_value(key[k] >> 16);
-    }
-}
-
-__global__ void __launch_bounds__(kThreads)
-    sort_in_one_bf16_kernel_optimized(Element* data, int N, int run_length, int sample_count, bool aligned,
-                                      bool clustered) {
-    __shared__ unsigned int tile[2][kItems][kThreads];
-    __shared__ __align__(16) unsigned int samples[kSamples], run[kRun];
-    __shared__ unsigned int splitters[kRuns];
-    __shared__ __align__(16) unsigned int place[kRuns], from[kRuns]; // of a segment: here, and in its run
-    __shared__ unsigned int total, before;
-    int t = threadIdx.x, blocks = gridDim.x, block = blockIdx.x;
-    int length = min(run_length, N - block * run_length), mine = t * kItems - max(sample_count, run_length);
-    bool sorts = mine < 0 ? t * kItems < sample_count : mine < run_length;
-    unsigned int key[kItems];
-
-    // Each block sorts the same samples, and its own run beside them. Samples are chunks, as a chunk takes no more
-    // time than an element.
-    unsigned int jitter = t * 2654435761u >> 26;
-    unsigned int first = (t * 64u + jitter) * (N / kItems) / (sample_count / kItems * 64u) * kItems;
-    if (mine >= 0)
-        first = block * run_length + mine;
-    Chunk chunk = {};
-    bool whole = mine < 0 || mine + kItems <= length;
-    if (sorts && aligned && whole)
-        chunk = *(const Chunk*)(data + first);
-    else
-#pragma unroll
-        for (int k = 0; k < kItems; ++k)
-            if (sorts && (mine < 0 || mine + k < length))
-                chunk.at[k] = data[first + k];
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        key[k] = mine < 0 || mine + k < length ? to_key(chunk.at[k]) : kPadding;
-    // The same in a whole warp, which nvcc cannot know: without it each shuffle has a way for divergent threads.
-    int part = __reduce_max_sync(kFullMask, !sorts ? 0 : mine < 0 ? sample_count : run_length);
-    int barrier = __reduce_max_sync(kFullMask, mine < 0 ? 1 : 2);
-    if (part > 0)
-        sort_keys(key, tile, part, barrier);
-    if (sorts) {
-        uint4 keys = make_uint4(key[0], key[1], key[2], key[3]);
-        *(uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]) = keys;
-        if (mine >= 0)
-            *(uint4*)&device_runs[block * run_length + mine] = keys;
-    }
-    for (int i = run_length + t; i < kRun; i += kThreads)
-        run[i] = kPadding;
-    __syncthreads();
-
-    // Where the buckets begin in the run. Buckets that begin with the same key share those that are equal.
-    if (t < kRuns)
-        splitters[t] = t < blocks ? samples[t * sample_count / blocks] : kPadding;
-    __syncthreads();
-    if (t < blocks) {
-        unsigned int splitter = splitters[t];
-        unsigned int start = below<kRun>(run, splitter);
-        if (t > 0 && start < (unsigned int)length && run[start] == splitter) {
-            unsigned int end = below<kRun>(run, splitter + 1);
-            unsigned int first = max(below<kRuns>(splitters, splitter), 1u);
-            unsigned int sharing = below<kRuns>(splitters, splitter + 1) - first;
-            start += (end - start) * (t - first) / sharing;
-        }
-        device_starts[t * kRuns + block] = t > 0 ? start : 0;
-    }
+    count_in_cluster_bf16_kernel_optimized(Element* data, int N, bool aligned) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    if (clustered)
-        cooperative_groups::this_cluster().sync();
-    else
-#endif
-        cooperative_groups::this_grid().sync();
-
-    // This block's bucket has a segment of each run.
-    if (t < 32) {
-        constexpr int kEach = kRuns / 32;
-        unsigned int start[kEach], count[kEach], sum = 0, skipped = 0;
+    constexpr int kShare = (1 << 16) / kCluster, kBins = kShare / kFewThreads, kWarps = kFewThreads / 32;
+    constexpr unsigned int kSlice = kFewThreads * 8 * kChunks / kCluster;
+    static_assert(kBins % 4 == 0 && kSlice <= kFewThreads * 8,
+                  "whole vectors, and one of a slice for a thread");
+    __shared__ __align__(16) unsigned int bins[kShare + 4]; // the last ones are for values of other blocks
+    __shared__ __align__(16) Element begins[kSlice];        // keys
+    __shared__ unsigned int sums[kWarps], largest[kWarps], totals[kCluster];
+    cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+    unsigned int t = threadIdx.x, lane = t % 32, warp = t / 32, block = blockIdx.x;
+    // What is missing is a NaN, which goes to the end.
+    uint4 chunk[kChunks];
 #pragma unroll
-        for (int k = 0; k < kEach; ++k) {
-            int i = t * kEach + k;
-            unsigned int end = 0;
-            start[k] = 0;
-            if (i < blocks) {
-                start[k] = __ldcg(&device_starts[block * kRuns + i]);
-                end = min(run_length, N - i * run_length);
-                if (block + 1 < blocks)
-                    end = __ldcg(&device_starts[(block + 1) * kRuns + i]);
+    for (int c = 0; c < kChunks; ++c)
+        chunk[c] = make_uint4(0x7fff7fffu, 0x7fff7fffu, 0x7fff7fffu, 0x7fff7fffu);
+    Element last = 0x7fff; // of the up to seven that are no whole chunk
+    if (aligned) {
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c)
+            if ((int)(c * kFewThreads + t) * 8 + 8 <= N)
+                chunk[c] = ((const uint4*)data)[c * kFewThreads + t];
+        if ((int)t < N % 8)
+            last = data[N / 8 * 8 + t];
+    } else {
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c) {
+            unsigned int raw[8];
+#pragma unroll
+            for (int k = 0; k < 8; ++k) {
+                int i = (c * kFewThreads + t) * 8 + k;
+                raw[k] = i < N ? data[i] : 0x7fff;
             }
-            count[k] = end - start[k];
-            sum += count[k];
-            skipped += start[k];
-        }
-        unsigned int up_to = warp_sum_to(sum);
-        skipped = __reduce_add_sync(kFullMask, skipped);
-        unsigned int next = up_to - sum;
-#pragma unroll
-        for (int k = 0; k < kEach; ++k) {
-            int i = t * kEach + k;
-            place[i] = next;
-            from[i] = i * run_length + start[k] - next;
-            next += count[k];
-        }
-        if (t == 31) {
-            total = up_to;
-            before = skipped;
+            chunk[c] = make_uint4(raw[0] | raw[1] << 16, raw[2] | raw[3] << 16, raw[4] | raw[5] << 16,
+                                  raw[6] | raw[7] << 16);
         }
     }
+#pragma unroll
+    for (int k = 0; k < kBins / 4; ++k)
+        ((uint4*)bins)[k * kFewThreads + t] = make_uint4(0, 0, 0, 0);
+    if (t == 0)
+        bins[kShare] = 0;
+    if (t * 8 < kSlice)
+        ((uint4*)begins)[t] = make_uint4(0, 0, 0, 0);
     __syncthreads();
-    unsigned int count = total;
-    part = kRun / 2;
-    while (part < (int)count)
-        part *= 2;
-    data += before;
-    if (count > kRoom) { // hardly ever
-        for (unsigned int i = t; i < count; i += kThreads) {
-            int own = below<kRuns>(place, i + 1) - 1;
-            unsigned int own_key = __ldcg(&device_runs[from[own] + i]), rank = i - place[own];
-            for (int other = 0; other < blocks; ++other) {
-                unsigned int low = place[other], high = other + 1 < kRuns ? place[other + 1] : count;
-                unsigned int first = low;
-                while (low < high && other != own) {
-                    unsigned int middle = (low + high) / 2;
-                    bool earlier = __ldcg(&device_runs[from[other] + middle]) < own_key + (other < own);
-                    low = earlier ? middle + 1 : low;
-                    high = earlier ? high : middle;
-                }
-                rank += low - first;
-            }
-            data[rank] = to_value(own_key);
+    arrive_at_cluster<kFewThreads>(); // and what others will write to is clear
+    unsigned int first = block * kShare;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+        unsigned int words[4] = {chunk[c].x, chunk[c].y, chunk[c].z, chunk[c].w};
+#pragma unroll
+        for (int k = 0; k < 4; ++k) { // two keys at a time, less the first of the share
+            unsigned int signs = words[k] & 0x80008000u;
+            unsigned int keys = words[k] ^ (0x80008000u | (signs - (signs >> 15))) ^ (first | first << 16);
+            atomicAdd(&bins[min(keys & 0xffffu, (unsigned int)kShare)], 1u);
+            atomicAdd(&bins[min(keys >> 16, (unsigned int)kShare)], 1u);
         }
-        return;
     }
-    if (t >= part / kItems)
-        return;
-    part = __reduce_max_sync(kFullMask, part);
+    if (t < 8)
+        atomicAdd(&bins[min(to_key(last) ^ first, (unsigned int)kShare)], 1u);
+    __syncthreads();
+
+    // Where the values of a thread begin among those of the block.
+    unsigned int each[kBins], own = 0;
 #pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-        unsigned int i = k * (part / kItems) + t;
-        key[k] = kPadding;
-        if (i < count)
-            key[k] = __ldcg(&device_runs[from[below<kRuns>(place, i + 1) - 1] + i]);
+    for (int k = 0; k < kBins / 4; ++k) {
+        uint4 four = ((const uint4*)bins)[t * (kBins / 4) + k];
+        each[k * 4] = four.x, each[k * 4 + 1] = four.y, each[k * 4 + 2] = four.z, each[k * 4 + 3] = four.w;
+        own += four.x + four.y + four.z + four.w;
     }
-    sort_keys(key, tile, part, 1);
+    unsigned int up_to = warp_sum_to(own);
+    if (lane == 31)
+        sums[warp] = up_to;
+    __syncthreads();
+    unsigned int of_warp = lane < kWarps ? sums[lane] : 0;
+    unsigned int count = __reduce_add_sync(kFullMask, of_warp);
+    unsigned int next = up_to - own + __reduce_add_sync(kFullMask, lane < warp ? of_warp : 0);
+    wait_for_cluster();
+    if (t < kCluster)
+        *cluster.map_shared_rank(&totals[block], t) = count;
+    cluster.sync(); // and all have read their elements
+    next += __reduce_add_sync(kFullMask, lane < block ? totals[lane % kCluster] : 0);
 #pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        if (t * kItems + k < (int)count)
-            data[t * kItems + k] = to_value(key[k]);
+    for (int k = 0; k < kBins; ++k) {
+        unsigned int place = next;
+        next += each[k];
+        for (; place < min(next, (unsigned int)N); place = (place / kSlice + 1) * kSlice)
+            *cluster.map_shared_rank(&begins[place % kSlice], place / kSlice) =
+                (Element)(first + t * kBins + k);
+    }
+    cluster.sync();
+
+    uint4 four = make_uint4(0, 0, 0, 0);
+    if (t * 8 < kSlice)
+        four = ((const uint4*)begins)[t];
+    unsigned int words[4] = {four.x, four.y, four.z, four.w};
+    unsigned int most = larger_of(larger_of(words[0], words[1]), larger_of(words[2], words[3]));
+    most = __reduce_max_sync(kFullMask, max(most & 0xffffu, most >> 16));
+    if (lane == 0)
+        largest[warp] = most;
+    __syncthreads();
+    write_up(words, __reduce_max_sync(kFullMask, lane < warp ? largest[lane] : 0));
+    int place = block * kSlice + t * 8;
+    if (t * 8 < kSlice) {
+        if (aligned && place + 8 <= N)
+            *(uint4*)(data + place) = make_uint4(words[0], words[1], words[2], words[3]);
+        else
+#pragma unroll
+            for (int j = 0; j < 8; ++j)
+                if (place + j < N)
+                    data[place + j] = (Element)(words[j / 2] >> (j % 2 * 16));
+    }
+#endif
 }
 
 constexpr int kValues = 1 << 16;
+constexpr int kGroup = 256; // values next to each other
+constexpr int kGroups = kValues / kGroup;
 constexpr int kCountThreads = 1024;
 constexpr int kCountBlocks = 132; // at most
-constexpr int kSpreadThreads = 256;
+constexpr int kSpreadThreads = kGroups;
 constexpr int kSpreadVectors = 4; // of eight elements, of a thread, at most
 
-__device__ __align__(16) unsigned int device_counts[kValues + 4]; // of each value, by its bits; and a ticket
-// Values that occur, in order: where they begin, and their bits. Nine more begin behind the end.
-__device__ __align__(16) uint2 device_values[kValues + 16];
-__device__ unsigned int device_kinds; // how many occur
+// How often each value occurs, by its bits: first those with lowest bits 0, then those with 1, and so on. Behind them
+// how often each group of values occurs, in the order of the values.
+__device__ __align__(16) unsigned int device_counts[kValues + kGroups];
 
 // Counts a value if it is one of this block's.
 template <int kShift>
@@ -454,27 +290,21 @@ __device__ __forceinline__ void count_one(unsigned int bins, unsigned int raw, u
                  : "memory");
 }
 
-// How often a key, a multiple of four, and the three behind it occur.
-__device__ __forceinline__ uint4 counts_of(unsigned int key) {
-    if (key & 0x8000u)
-        return __ldcg((const uint4*)&device_counts[key ^ 0x8000u]);
-    uint4 turned = __ldcg((const uint4*)&device_counts[(key ^ 0xffffu) - 3]);
-    return make_uint4(turned.w, turned.z, turned.y, turned.x);
-}
-
 // How often each value occurs. Blocks share the values by their lowest bits, as the shared memory of one has no room
 // for counters of all, and the elements by where they are.
 template <int kShift>
 __global__ void __launch_bounds__(kCountThreads)
     count_values_bf16_kernel_optimized(const Element* data, int N) {
     extern __shared__ __align__(16) unsigned int bins[];
-    __shared__ unsigned int sums[2][32];
-    __shared__ bool last;
-    constexpr int kParts = 1 << kShift, kBins = kValues / kParts;
+    __shared__ unsigned int groups[kGroups];
+    constexpr int kParts = 1 << kShift, kBins = kValues / kParts, kPairs = kBins / 2;
+    static_assert(kPairs / kGroups >= 32, "a warp adds up pairs of one group");
     unsigned int part = blockIdx.x % kParts;
     int t = threadIdx.x, block = blockIdx.x / kParts, blocks = gridDim.x / kParts;
     for (int i = t; i < kBins / 4; i += kCountThreads)
         ((uint4*)bins)[i] = make_uint4(0, 0, 0, 0);
+    if (t < kGroups)
+        groups[t] = 0;
     __syncthreads();
     unsigned int at = (unsigned int)__cvta_generic_to_shared(bins);
     int head = min(N, (int)((16 - (size_t)data % 16) % 16 / 2));
@@ -507,122 +337,116 @@ __global__ void __launch_bounds__(kCountThreads)
         }
     }
     __syncthreads();
-    for (int i = t; i < kBins; i += kCountThreads) {
-        unsigned int c = bins[i];
-        if (c != 0)
-            atomicAdd(&device_counts[i * kParts + part], c);
-    }
-    __threadfence();
-    __syncthreads();
-    if (t == 0)
-        last = atomicAdd(&device_counts[kValues], 1u) == gridDim.x - 1;
-    __syncthreads();
-    if (!last)
-        return;
-    __threadfence();
-    // Which values occur, and where they begin.
-    int lane = t % 32, warp = t / 32;
-    constexpr int kRounds = kValues / kCountThreads / 4;
-    unsigned int sum = 0, kinds = 0;
-#pragma unroll 4
-    for (int r = 0; r < kRounds; ++r) {
-        uint4 c = counts_of((warp * kRounds + r) * 128 + lane * 4);
-        sum += c.x + c.y + c.z + c.w;
-        kinds += (c.x != 0) + (c.y != 0) + (c.z != 0) + (c.w != 0);
-    }
-    sum = __reduce_add_sync(kFullMask, sum);
-    kinds = __reduce_add_sync(kFullMask, kinds);
-    if (lane == 0) {
-        sums[0][warp] = sum;
-        sums[1][warp] = kinds;
+    // Two counters by one addition: none of them overflows.
+    for (int i = t; i < kPairs; i += kCountThreads) {
+        uint2 pair = ((const uint2*)bins)[i];
+        unsigned int sum = __reduce_add_sync(kFullMask, pair.x + pair.y);
+        if (sum == 0)
+            continue;
+        if ((pair.x | pair.y) != 0)
+            atomicAdd((unsigned long long*)&device_counts[part * kBins + i * 2],
+                      (unsigned long long)pair.y << 32 | pair.x);
+        if (t % 32 == 0)
+            atomicAdd(&groups[i / (kPairs / kGroups)], sum);
     }
     __syncthreads();
-    unsigned int first = 0, kind = 0;
-    for (int w = 0; w < warp; ++w) {
-        first += sums[0][w];
-        kind += sums[1][w];
-    }
-#pragma unroll 4
-    for (int r = 0; r < kRounds; ++r) {
-        unsigned int key = (warp * kRounds + r) * 128 + lane * 4;
-        uint4 c = counts_of(key);
-        unsigned int each[4] = {c.x, c.y, c.z, c.w};
-        unsigned int own = c.x + c.y + c.z + c.w,
-                     own_kinds = (c.x != 0) + (c.y != 0) + (c.z != 0) + (c.w != 0);
-        unsigned int up_to = own, kinds_up_to = own_kinds;
-        for (int d = 1; d < 32; d *= 2) {
-            unsigned int other = __shfl_up_sync(kFullMask, up_to, d),
-                         others = __shfl_up_sync(kFullMask, kinds_up_to, d);
-            up_to += lane >= d ? other : 0;
-            kinds_up_to += lane >= d ? others : 0;
-        }
-        unsigned int at = first + up_to - own, number = kind + kinds_up_to - own_kinds;
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-            if (each[k] != 0) {
-                device_values[number++] = make_uint2(at, (unsigned int)to_value(key + k));
-                at += each[k];
-            }
-        first += __shfl_sync(kFullMask, up_to, 31);
-        kind += __shfl_sync(kFullMask, kinds_up_to, 31);
-    }
-    if (t == kCountThreads - 1) {
-        device_kinds = kind;
-        for (int k = 0; k < 9; ++k)
-            device_values[kind + k] = make_uint2(N, 0);
-    }
+    if (t < kGroups && groups[t] != 0)
+        atomicAdd(&device_counts[kValues + to_key((Element)(t * kGroup)) / kGroup], groups[t]);
 }
 
-// Writes the values, eight elements at a time.
+// How often each of eight values occurs, that begin with a multiple of eight.
+template <int kShift> __device__ __forceinline__ void counts_of(unsigned int key, unsigned int (&count)[8]) {
+    constexpr int kParts = 1 << kShift, kBins = kValues / kParts, kEach = 8 / kParts;
+    bool turned = (key & 0x8000u) == 0; // negative ones have their bits in descending order
+    unsigned int raw = turned ? (key ^ 0xffffu) - 7 : key ^ 0x8000u, found[8];
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+        const unsigned int* from = &device_counts[part * kBins + (raw >> kShift)];
+        if constexpr (kEach == 4) {
+            uint4 four = *(const uint4*)from;
+            found[part] = four.x, found[kParts + part] = four.y;
+            found[2 * kParts + part] = four.z, found[3 * kParts + part] = four.w;
+        } else {
+#pragma unroll
+            for (int k = 0; k < kEach; ++k)
+                found[k * kParts + part] = from[k];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < 8; ++k)
+        count[k] = turned ? found[7 - k] : found[k];
+}
+
+// Writes the values. A block has a share of the array: it finds the groups that are there, puts each value where it
+// begins, and all else is the largest value before it.
+template <int kShift>
 __global__ void __launch_bounds__(kSpreadThreads)
     spread_values_bf16_kernel_optimized(Element* data, int N, int vectors, bool aligned) {
-    __shared__ unsigned int bounds[2];
-    unsigned int chunk = kSpreadThreads * vectors * 8;
-    unsigned int begin = blockIdx.x * chunk, end = min((unsigned int)N, begin + chunk);
-    int t = threadIdx.x, lane = t % 32;
-    if (t < 64) { // a warp for each bound looks at 32 values at a time
-        unsigned int place = t < 32 ? begin : end - 1, low = 0, count = device_kinds;
-        while (count > 1) {
-            unsigned int step = (count + 31) / 32, at = lane * step;
-            unsigned int votes = __ballot_sync(kFullMask, at < count && device_values[low + at].x <= place);
-            unsigned int passed = (__popc(votes) - 1) * step;
-            low += passed;
-            count = min(step, count - passed);
+    constexpr int kSpreadWarps = kSpreadThreads / 32;
+    __shared__ __align__(16) Element begins[kSpreadThreads * 8 * kSpreadVectors]; // as keys
+    __shared__ unsigned int starts[kGroups + 1], sums[kSpreadWarps], largest[kSpreadVectors * kSpreadWarps];
+    __shared__ int bounds[2];
+    int t = threadIdx.x, lane = t % 32, warp = t / 32;
+    unsigned int share = kSpreadThreads * vectors * 8;
+    unsigned int begin = blockIdx.x * share, end = min((unsigned int)N, begin + share);
+    unsigned int count = device_counts[kValues + t], up_to = warp_sum_to(count);
+    for (int k = 0; k < vectors; ++k)
+        ((uint4*)begins)[k * kSpreadThreads + t] = make_uint4(0, 0, 0, 0);
+    if (lane == 31)
+        sums[warp] = up_to;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < kSpreadWarps; ++w)
+        up_to += w < warp ? sums[w] : 0;
+    starts[t + 1] = up_to;
+    if (t == 0)
+        starts[0] = 0;
+    if (up_to - count <= begin && begin < up_to)
+        bounds[0] = t;
+    if (up_to - count < end && end <= up_to)
+        bounds[1] = t;
+    __syncthreads();
+    int last = bounds[1];
+    for (int group = bounds[0] + warp; group <= last; group += kSpreadWarps) {
+        unsigned int next = starts[group];
+        if (starts[group + 1] == next)
+            continue;
+        unsigned int key = group * kGroup + lane * 8, each[8], own = 0;
+        counts_of<kShift>(key, each);
+#pragma unroll
+        for (int k = 0; k < 8; ++k)
+            own += each[k];
+        next += warp_sum_to(own) - own;
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+            unsigned int place = max(next, begin);
+            next += each[k];
+            if (place < min(next, end))
+                begins[place - begin] = (Element)(key + k);
         }
-        if (lane == 0)
-            bounds[t / 32] = low;
     }
     __syncthreads();
-    unsigned int lowest = bounds[0], highest = bounds[1];
     for (int k = 0; k < vectors; ++k) {
+        uint4 words = ((const uint4*)begins)[k * kSpreadThreads + t];
+        unsigned int most = larger_of(larger_of(words.x, words.y), larger_of(words.z, words.w));
+        most = __reduce_max_sync(kFullMask, max(most & 0xffffu, most >> 16));
+        if (lane == 0)
+            largest[k * kSpreadWarps + warp] = most;
+    }
+    __syncthreads();
+    for (int k = 0; k < vectors; ++k) {
+        uint4 four = ((const uint4*)begins)[k * kSpreadThreads + t];
+        unsigned int words[4] = {four.x, four.y, four.z, four.w};
+        unsigned int earlier = lane < k * kSpreadWarps + warp ? largest[lane] : 0;
+        earlier = __reduce_max_sync(kFullMask, earlier);
+        if (largest[k * kSpreadWarps + warp] == 0) { // no value begins in what the warp writes
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                words[j] = (unsigned int)to_value(earlier) * 0x10001u;
+        } else {
+            write_up(words, earlier);
+        }
         unsigned int place = begin + (k * kSpreadThreads + t) * 8;
-        if (place >= end)
-            break;
-        unsigned int low = lowest, high = highest;
-        while (low < high) { // the last one that begins here or before
-            unsigned int middle = (low + high + 1) / 2;
-            bool up = device_values[middle].x <= place;
-            low = up ? middle : low;
-            high = up ? high : middle - 1;
-        }
-        unsigned int value = device_values[low].y, words[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-            words[j] = value | value << 16;
-        if (device_values[low + 1].x < place + 8) {
-            // Each element is at most one value further than the one before.
-            uint2 next[7];
-#pragma unroll
-            for (int j = 0; j < 7; ++j)
-                next[j] = device_values[low + 1 + j];
-#pragma unroll
-            for (int j = 1; j < 8; ++j) {
-#pragma unroll
-                for (int i = 0; i < j; ++i)
-                    value = next[i].x <= place + j ? next[i].y : value;
-                words[j / 2] = j % 2 == 0 ? value : (words[j / 2] & 0xffffu) | value << 16;
-            }
-        }
         if (aligned && place + 8 <= end)
             *(uint4*)(data + place) = make_uint4(words[0], words[1], words[2], words[3]);
         else
@@ -633,7 +457,7 @@ __global__ void __launch_bounds__(kSpreadThreads)
     }
 }
 
-template <int kShift> bool count_values(Element* data, int N) {
+template <int kShift> bool count_and_spread(Element* data, int N) {
     int bytes = kValues / (1 << kShift) * 4;
     if (cudaFuncSetAttribute(count_values_bf16_kernel_optimized<kShift>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess) {
@@ -643,63 +467,51 @@ template <int kShift> bool count_values(Element* data, int N) {
     int most = kCountBlocks >> kShift, needed = (N - 1) / (kCountThreads * 8) + 1;
     int blocks = (needed < most ? needed : most) << kShift;
     count_values_bf16_kernel_optimized<kShift><<<blocks, kCountThreads, bytes>>>(data, N);
+    int vectors = N < 1 << 21 ? 1 : kSpreadVectors, share = kSpreadThreads * vectors * 8;
+    spread_values_bf16_kernel_optimized<kShift>
+        <<<(unsigned int)((N - 1) / share + 1), kSpreadThreads>>>(data, N, vectors, (size_t)data % 16 == 0);
     return true;
 }
 void sort_by_counting(Element* data, int N) {
     void* counts = nullptr;
     cudaGetSymbolAddress(&counts, device_counts);
     cudaMemsetAsync(counts, 0, sizeof(device_counts), 0);
-    if (!count_values<1>(data, N) && !count_values<2>(data, N))
-        count_values<3>(data, N);
-    int vectors = N < 1 << 21 ? 1 : kSpreadVectors, chunk = kSpreadThreads * vectors * 8;
-    spread_values_bf16_kernel_optimized<<<(unsigned int)((N - 1) / chunk + 1), kSpreadThreads>>>(
-        data, N, vectors, (size_t)data % 16 == 0);
+    if (!count_and_spread<1>(data, N))
+        count_and_spread<2>(data, N); // half of the shared memory
 }
 
-// Whether a cluster could be started: a GPU before sm_90 has none.
-bool sort_in_cluster(Element* data, int N, int run_length, int sample_count, int blocks, bool aligned) {
-    cudaFuncSetAttribute(sort_in_one_bf16_kernel_optimized, cudaFuncAttributeNonPortableClusterSizeAllowed,
-                         1);
+// Whether a kernel could be started as a cluster: a GPU before sm_90 has none.
+template <class Kernel, class... Arguments>
+bool start_cluster(Kernel* kernel, int blocks, int threads, Arguments... arguments) {
+    if (blocks > 8)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {(unsigned int)blocks, 1, 1};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks);
-    config.blockDim = dim3(kThreads);
+    config.blockDim = dim3(threads);
     config.attrs = &attribute;
     config.numAttrs = 1;
-    if (cudaLaunchKernelEx(&config, sort_in_one_bf16_kernel_optimized, data, N, run_length, sample_count,
-                           aligned, true) == cudaSuccess)
+    if (cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess)
         return true;
     cudaGetLastError();
     return false;
 }
+template <int kChunks> bool count_in_cluster(Element* data, int N) {
+    return N <= kFewThreads * 8 * kChunks &&
+           start_cluster(count_in_cluster_bf16_kernel_optimized<kChunks>, kCluster, kFewThreads, data, N,
+                         (size_t)data % 16 == 0);
+}
 
 extern "C" void sorting_bf16_optimized(__nv_bfloat16* values, int N) {
     Element* data = (Element*)values;
-    if (N <= kFew) {
-        int part = kFewItems * 32; // of one warp
-        while (part < N)
-            part *= 2;
-        sort_few_bf16_kernel_optimized<<<1, part / kFewItems>>>(data, N, part);
+    if (N <= kLeast && start_cluster(compare_all_bf16_kernel_optimized<8, kLeast>, 8, kLeast, data, N))
         return;
-    }
-    if (N <= kRuns * kRun) {
-        bool aligned = (size_t)data % sizeof(Chunk) == 0;
-        // Few blocks are a cluster, whose barrier is faster than that of a grid.
-        bool clustered = N <= kCluster * kRun;
-        int run_length = N <= kCluster * kRun / 2 ? kRun / 2 : kRun, blocks = (N - 1) / run_length + 1;
-        int sample_count = kCluster * kOversampling;
-        while (sample_count < kSamples && sample_count < blocks * kOversampling)
-            sample_count *= 2;
-        if (clustered && sort_in_cluster(data, N, run_length, sample_count, blocks, aligned))
-            return;
-        clustered = false;
-        void* arguments[] = {&data, &N, &run_length, &sample_count, &aligned, &clustered};
-        if (cudaLaunchCooperativeKernel((const void*)sort_in_one_bf16_kernel_optimized, dim3(blocks),
-                                        dim3(kThreads), arguments, 0, 0) == cudaSuccess)
-            return;
-        cudaGetLastError(); // a small GPU does not hold all blocks at a time
-    }
+    if (N <= kLess &&
+        start_cluster(compare_all_bf16_kernel_optimized<kCluster, kLess>, kCluster, kLess, data, N))
+        return;
+    if (count_in_cluster<1>(data, N) || count_in_cluster<4>(data, N) || count_in_cluster<16>(data, N))
+        return;
     sort_by_counting(data, N);
 }

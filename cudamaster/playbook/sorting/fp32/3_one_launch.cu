@@ -1,27 +1,39 @@
-// idea: One launch: all blocks sort the same samples, so each knows where its keys belong
-// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Keys as
-//      unsigned integers in the order of the floats make a comparison a minimum and a maximum. Here a block
-//      sorts a run of 512 elements and, beside it, 1024 samples of the whole array, which all blocks take
-//      alike. So without asking each other they have the same splitters of 128 buckets, and find by binary
-//      search where the buckets begin in their runs. After one barrier of the grid a block fetches the
-//      segments of its bucket, sorts them and writes them; where they go is the sum of what lies before
-//      them in the runs. Keys that are equal to several splitters are shared among those buckets, so few
-//      values are no worse than many. Should a bucket be too large for a block, each key of it finds its
-//      place by binary search: slow, and not seen in any input of the task. The bitonic sorts turn keys
-//      over where others turn directions, keep the larger or the smaller key by two instructions, and have
-//      each distance once in the code, as instructions come from cold memory, too. Up to 8192 elements the
-//      blocks are a cluster, whose barrier takes 0.4 µs where that of the grid takes 1.1; a cooperative
-//      launch takes 0.4 µs more than another. Up to 2048 elements one block sorts, with eight keys a
-//      thread. More than 65536 are sorted by digits of 8 bits, in tiles that look back at what those
-//      before them have counted; which lanes have the same digit is found by few instructions, as they
-//      bind these passes. On an H200 65536 elements take 20 µs, where merges of such keys in three
-//      launches took 28 and CUB takes 66; an empty launch takes 9. Sorted, reversed and equal inputs and
-//      inputs of two values or extremes take 19 to 20. 4096 take 16.8 (CUB 21.7), 2048 14.9, where a
-//      cluster took 16.7. On the device 2^24 take 512 µs (CUB 434) and 2^26 1.7 ms (CUB 1.5), of equal
-//      keys 2^24 468 (CUB 320); whole calls of that length take 100 to 450 µs more, as they allocate
-//      memory, which CUB is given. What binds it now: up to 65536 the two sorts with the wait for the
-//      first elements, 8000 of 16200 cycles, and in the block with the largest bucket 4000 more; the
-//      barrier takes 2600, with those who come late. Instructions that come from cold memory are 500.
+// idea: One launch: all blocks count the same samples, so each knows where its keys belong
+// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block
+//      has 512 elements and, beside them, 2048 samples of the whole array, which all blocks take alike. It
+//      counts the samples in 2048 even bins of their values: so without asking each other all have the same 128
+//      buckets, each of some bins, and a key finds its bucket by two multiplications. What a block has of a
+//      bucket goes to a cell of 64 bytes, with the number of its keys and where they begin, in whole sectors
+//      (word by word, barrier and loads took 1400 cycles more). After one barrier of the grid a block reads the
+//      cells of its bucket, in one trip. It counts the keys in 2048 bins, from the least to the largest, sums
+//      up, and compares the few neighbours that may share a bin. Counting takes the place of two bitonic sorts.
+//      Samples that crowd in a bin are counted again by bins of keys, as unsigned integers in the order of the
+//      floats, which are even in the logarithm. If then a bin has equal samples, its buckets share keys of that
+//      value; if it has different ones, the samples and the runs are sorted after all. Keys that have no room
+//      in a cell are fetched by themselves. Should a bucket be too large for a block, its pieces are sorted,
+//      and each key finds its place by binary search: slow (10 ms if all keys are in one bucket), and not seen
+//      in any input of the task. All threads of a block are at each barrier: racecheck takes barriers of some
+//      warps for none. Up to 8192 elements the blocks are a cluster, whose barrier takes less than that of the
+//      grid. Up to 4096 elements the 16 blocks of a cluster all read all elements, and sort the same 128
+//      samples by counting how many are below each. So a block knows without asking which elements are its own,
+//      where they begin in the array, and in which eighth of its share each lies, and compares it with that
+//      eighth alone; equal ones go by their place. The barrier only tells that all have read. Up to 1024,
+//      blocks compare their share with all. More than 65536 are sorted by digits of 8 bits, in tiles that look
+//      back at what those before them have counted; which lanes have the same digit is found by few
+//      instructions, as they bind these passes; their second array is the module's up to 2^26 elements, and
+//      beyond that memory that is asked for while the GPU counts. On an H200, over an empty launch, 65536
+//      elements take 6.2 µs, where two bitonic sorts a block took 11.3 in the same run; normal, exponential and
+//      random bit patterns 6.3 to 6.9, sorted, reversed and equal inputs and inputs of two values, five or
+//      extremes 7.7 to 8.8 (before: 10.2 to 10.5), 16384 elements 6.0 (9.2), 5000 6.2 (10.0). Of whole calls
+//      merges in three launches took 28 µs, and CUB takes 66. On the device over an empty launch, 256 elements
+//      take 1.4, 1024 take 2.2 and 4096 take 5.0, where one block that sorted took 2.4 and 3.4, and 16 that
+//      sorted twice 7.0; CUB takes 10.9, 11.2 and 12.1. 2^24 take 375 µs (CUB 432) and 2^26 1345 (CUB 1459), of
+//      equal keys 1195 (CUB 1056); whole calls of 2^26 take 1362, where those that asked for memory took 2100
+//      to 2900. What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first
+//      elements 1900; counting, summing up and placing 2600 before the barrier and 2300 after it, as latency of
+//      shared memory, shuffles and block barriers one after the other. The largest bucket takes 1300 more, as
+//      some of its cells are full. Of 7700 cycles at 4096 the first elements take 1800, samples 700, the list
+//      of a block's own 1400, parts 1500, comparing 2300.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -31,10 +43,12 @@ typedef float Element;
 constexpr int kItems = 4; // keys of a thread
 constexpr int kThreads = 512;
 constexpr int kRoom = kItems * kThreads; // keys that a block can sort
-constexpr int kFew = 2048;               // elements up to which one block sorts them
-constexpr int kFewThreads = 256;
-constexpr int kFewItems = kFew / kFewThreads;
-constexpr int kWords = kFewItems; // of such a thread
+constexpr int kLeast = 256;              // elements up to which eight blocks compare each with all
+constexpr int kLess = 1024;              // and a cluster of kCluster
+constexpr int kFew = 4096; // elements up to which a cluster takes them by their ranks among samples
+constexpr int kFewThreads = 512;
+constexpr int kFewSamples = 128;
+constexpr int kFewChunks = kFew / kFewThreads / kItems;
 constexpr int kRun = 512;         // elements that a block takes at first, at most
 constexpr int kRuns = 128;        // at most
 constexpr int kSamples = 1024;    // at most
@@ -42,6 +56,7 @@ constexpr int kOversampling = 16; // samples for each bucket, as far as there ar
 constexpr int kCluster = 16;      // blocks, at most
 constexpr unsigned int kFullMask = 0xffffffffu;
 constexpr unsigned int kPadding = 0xfffffffeu; // beyond the key of infinity
+constexpr unsigned int kNone = 0xffffffffu;    // no key
 
 struct alignas(kItems * sizeof(Element)) Chunk {
     Element at[kItems];
@@ -49,6 +64,8 @@ struct alignas(kItems * sizeof(Element)) Chunk {
 
 __device__ __align__(16) unsigned int device_runs[kRuns * kRun];
 __device__ __align__(16) unsigned int device_starts[kRuns * kRuns]; // of each bucket in each run
+__device__ __align__(16) unsigned int device_cells[kRuns * kRoom];  // a few keys of a bucket from each run
+__device__ unsigned int device_pieces[kRuns * kRun];                // of buckets too large for a block
 
 // Unsigned number whose order is that of the floating-point values, -0 before +0; and back.
 __device__ unsigned int to_key(float value) {
@@ -92,45 +109,39 @@ template <int kLanes> __device__ __forceinline__ void order_in_warp(unsigned int
         keep(key[k], other[k], larger);
 }
 
-// The same with a thread of another warp. `threads` are at it, at a barrier with a number of their own.
-template <int kLanes>
-__device__ __forceinline__ void order_in_block(unsigned int (&key)[kItems],
-                                               unsigned int (&tile)[2][kItems][kThreads], int& side,
-                                               int barrier, int threads) {
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        tile[side][k][threadIdx.x] = key[k];
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-    bool larger = (threadIdx.x & kLanes) != 0;
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        keep(key[k], tile[side][k][threadIdx.x ^ kLanes], larger);
-    side ^= 1;
-}
-
-// Bitonic sort of `part` keys, a power of two from 128 to 2048, by as many threads as hold them. Threads whose keys
-// are to descend turn over all bits of them. Each size of runs begins at its own distance: a loop over few
-// instructions, as those that nobody has executed before come from memory, too.
+// Bitonic sort of `part` keys, a power of two from 128 to 2048 or none, by as many threads as hold them. Other threads
+// of the block sort others beside them: all meet at the barriers that the largest sort needs. Threads whose keys are
+// to descend turn over all bits of them. Each size of runs begins at its own distance: a loop over few instructions,
+// as those that nobody has executed before come from memory, too.
 __device__ void sort_keys(unsigned int (&key)[kItems], unsigned int (&tile)[2][kItems][kThreads], int part,
-                          int barrier) {
-    int side = 0, threads = part / kItems;
+                          int largest) {
+    int side = 0;
     unsigned int turned = 0;
 #pragma unroll 1
-    for (int size = kItems; size <= part; size *= 2) {
+    for (int size = kItems; size <= largest; size *= 2) {
+        bool sorts = size <= part; // the same in a whole warp
         unsigned int turn = size < part && (threadIdx.x * kItems & size) != 0 ? ~0u : 0;
 #pragma unroll
         for (int k = 0; k < kItems; ++k)
             key[k] ^= turned ^ turn;
         turned = turn;
-        switch (size) {
-        case 2048:
-            order_in_block<256>(key, tile, side, barrier, threads);
-        case 1024:
-            order_in_block<128>(key, tile, side, barrier, threads);
-        case 512:
-            order_in_block<64>(key, tile, side, barrier, threads);
-        case 256:
-            order_in_block<32>(key, tile, side, barrier, threads);
+#pragma unroll 1
+        for (int lanes = size / kItems / 2; lanes >= 32; lanes /= 2) { // with a thread of another warp
+            if (sorts)
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    tile[side][k][threadIdx.x] = key[k];
+            __syncthreads();
+            bool larger = (threadIdx.x & lanes) != 0;
+            if (sorts)
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    keep(key[k], tile[side][k][threadIdx.x ^ lanes], larger);
+            side ^= 1;
+        }
+        if (!sorts)
+            continue;
+        switch (min(size, 128)) {
         case 128:
             order_in_warp<16>(key);
         case 64:
@@ -173,81 +184,341 @@ template <int kCount> __device__ unsigned int below(const unsigned int* keys, un
     return count + (keys[count] < key);
 }
 
-template <int kFirst, int kSecond> __device__ __forceinline__ void order_two(unsigned int (&key)[kWords]) {
-    unsigned int low = min(key[kFirst], key[kSecond]);
-    key[kSecond] = max(key[kFirst], key[kSecond]);
-    key[kFirst] = low;
+// Two parts of the barrier of a cluster. After a barrier of the block one warp tells for all of them that they are there:
+// that takes a fence, which all others would wait for as well.
+template <int kOfBlock> __device__ __forceinline__ void arrive_at_cluster() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (threadIdx.x / 32 == kOfBlock / 32 - 1)
+        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    else
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
 }
-template <int kLanes> __device__ __forceinline__ void order_words_in_warp(unsigned int (&key)[kWords]) {
-    bool larger = (threadIdx.x & kLanes) != 0;
-    unsigned int other[kWords];
-#pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        other[k] = __shfl_xor_sync(kFullMask, key[k], kLanes);
-#pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        keep(key[k], other[k], larger);
+__device__ __forceinline__ void wait_for_cluster() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
 }
 
-// Up to kFew elements, by one block. A bitonic sort, too; the eight keys of a thread are sorted by Batcher's network
-// first.
-__global__ void __launch_bounds__(kFewThreads) sort_few_kernel_optimized(Element* data, int N, int part) {
-    __shared__ unsigned int tile[2][kWords][kFewThreads];
-    int t = threadIdx.x, side = 0, threads = part / kFewItems;
-    unsigned int key[kWords], turned = (t & 1) != 0 ? ~0u : 0;
+// Counts one more if a key is below another. Of C++ nvcc makes three instructions, each of which waits for the one before.
+__device__ __forceinline__ void add_if_below(unsigned int& count, unsigned int key, unsigned int other) {
+    asm("{\n\t.reg .pred p;\n\tsetp.lt.u32 p, %1, %2;\n\t@p add.u32 %0, %0, 1;\n\t}"
+        : "+r"(count)
+        : "r"(key), "r"(other));
+}
+// How many of four keys are below `key`, in two counters.
+__device__ __forceinline__ void add_four_below(unsigned int (&count)[2], uint4 keys, unsigned int key) {
+    add_if_below(count[0], keys.x, key);
+    add_if_below(count[1], keys.y, key);
+    add_if_below(count[0], keys.z, key);
+    add_if_below(count[1], keys.w, key);
+}
+// How many of those before place `place` of four keys equal `key`.
+__device__ __forceinline__ unsigned int equal_before(uint4 keys, unsigned int key, int place) {
+    return (place > 0 && keys.x == key) + (place > 1 && keys.y == key) + (place > 2 && keys.z == key);
+}
+
+// So few that each is compared with all: a block finds the places of its share, two by a team of threads.
+template <int kBlocks, int kCompared>
+__global__ void __launch_bounds__(kCompared) compare_all_kernel_optimized(Element* data, int N) {
+    constexpr int kShare = kCompared / kBlocks, kTeam = kCompared / (kShare / 2), kVectors = kCompared / 4;
+    static_assert(kTeam <= 32 && kCompared < 1 << 16, "a team in a warp, two places in a word");
+    __shared__ __align__(16) unsigned int keys[kCompared];
+    int t = threadIdx.x;
+    keys[t] = t < N ? to_key(data[t]) : kNone;
+    __syncthreads();
+    arrive_at_cluster<kCompared>();
+    int own = blockIdx.x * kShare + t / kTeam * 2;
+    unsigned int first = keys[own], second = keys[own + 1], below_first[2] = {}, below_second[2] = {};
+    const uint4* vectors = (const uint4*)keys;
 #pragma unroll
-    for (int k = 0; k < kFewItems; ++k) {
-        int i = k * threads + t;
-        key[k] = i < N ? to_key(data[i]) : kPadding;
+    for (int k = 0; k < kVectors / kTeam; ++k) {
+        int v = k * kTeam + t % kTeam;
+        uint4 four = vectors[v];
+        add_four_below(below_first, four, first + (v < own / 4));
+        add_four_below(below_second, four, second + (v < own / 4));
+    }
+    unsigned int ranks = below_first[0] + below_first[1] + (below_second[0] + below_second[1]) * 0x10000u;
+    if (t % kTeam == 0) {
+        uint4 four = vectors[own / 4];
+        ranks += equal_before(four, first, own % 4) + equal_before(four, second, own % 4 + 1) * 0x10000u;
     }
 #pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        key[k] ^= turned;
-    order_two<0, 1>(key), order_two<2, 3>(key), order_two<4, 5>(key), order_two<6, 7>(key);
-    order_two<0, 2>(key), order_two<1, 3>(key), order_two<4, 6>(key), order_two<5, 7>(key);
-    order_two<1, 2>(key), order_two<5, 6>(key);
-    order_two<0, 4>(key), order_two<1, 5>(key), order_two<2, 6>(key), order_two<3, 7>(key);
-    order_two<2, 4>(key), order_two<3, 5>(key);
-    order_two<1, 2>(key), order_two<3, 4>(key), order_two<5, 6>(key);
-#pragma unroll 1
-    for (int size = 2 * kWords; size <= part; size *= 2) {
-        unsigned int turn = size < part && (t * kWords & size) != 0 ? ~0u : 0;
+    for (int distance = kTeam / 2; distance > 0; distance /= 2)
+        ranks += __shfl_xor_sync(kFullMask, ranks, distance);
+    wait_for_cluster();
+    if (t % kTeam == 0) {
+        if (own < N)
+            data[ranks & 0xffffu] = to_value(first);
+        if (own + 1 < N)
+            data[ranks >> 16] = to_value(second);
+    }
+}
+
+// Loads chunks of the array, kFewChunks of each thread, that lie kFewThreads chunks from each other. All are
+// under way before the first is used.
+__device__ __forceinline__ void load_chunks(const Element* data, int N, bool aligned,
+                                            unsigned int (&key)[kFewChunks][kItems]) {
+    Chunk chunk[kFewChunks];
+    if (aligned && N % kItems == 0) {
 #pragma unroll
-        for (int k = 0; k < kWords; ++k)
-            key[k] ^= turned ^ turn;
-        turned = turn;
-#pragma unroll 1
-        for (int lanes = size / kWords / 2; lanes >= 32; lanes /= 2) {
-#pragma unroll
-            for (int k = 0; k < kWords; ++k)
-                tile[side][k][t] = key[k];
-            __syncthreads();
-            bool larger = (t & lanes) != 0;
-#pragma unroll
-            for (int k = 0; k < kWords; ++k)
-                keep(key[k], tile[side][k][t ^ lanes], larger);
-            side ^= 1;
+        for (int c = 0; c < kFewChunks; ++c) {
+            int first = (c * kFewThreads + threadIdx.x) * kItems;
+            if (first < N)
+                chunk[c] = *(const Chunk*)(data + first);
         }
-        switch (size / kWords) {
-        default:
-            order_words_in_warp<16>(key);
-        case 16:
-            order_words_in_warp<8>(key);
-        case 8:
-            order_words_in_warp<4>(key);
-        case 4:
-            order_words_in_warp<2>(key);
-        case 2:
-            order_words_in_warp<1>(key);
-        }
-        order_two<0, 4>(key), order_two<1, 5>(key), order_two<2, 6>(key), order_two<3, 7>(key);
-        order_two<0, 2>(key), order_two<1, 3>(key), order_two<4, 6>(key), order_two<5, 7>(key);
-        order_two<0, 1>(key), order_two<2, 3>(key), order_two<4, 5>(key), order_two<6, 7>(key);
+    } else {
+#pragma unroll
+        for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+            for (int k = 0; k < kItems; ++k) {
+                int i = (c * kFewThreads + threadIdx.x) * kItems + k;
+                if (i < N)
+                    chunk[c].at[k] = data[i];
+            }
     }
 #pragma unroll
-    for (int k = 0; k < kWords; ++k)
-        if (t * kWords + k < N)
-            data[t * kWords + k] = to_value(key[k]);
+    for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+            int i = (c * kFewThreads + threadIdx.x) * kItems + k;
+            key[c][k] = i < N ? to_key(chunk[c].at[k]) : kNone;
+        }
+}
+
+// Up to kFew elements, by a cluster. All blocks read all elements, and sort the same samples by counting how many are
+// below each. So they know without asking each other which elements are theirs, where those begin in the array, and in
+// which part of the block's share each lies: it is compared with that part alone.
+__global__ void __launch_bounds__(kFewThreads)
+    share_few_kernel_optimized(Element* data, int N, bool aligned) {
+    constexpr int kTeam = kFewThreads / kFewSamples, kParts = kFewSamples / kCluster;
+    static_assert(kParts <= 16 && kFew <= 4096, "sixteen bits for a part and a place in it");
+    __shared__ __align__(16) unsigned int samples[kFewSamples];
+    __shared__ uint2 splitters[kFewSamples]; // and their chunks
+    __shared__ unsigned int listed[kFew];
+    __shared__ unsigned short listed_of[kFew]; // the chunk, and then the part and the place in it
+    __shared__ __align__(16) unsigned int placed[kFew + 4 * kParts];
+    __shared__ __align__(16) unsigned int sizes[kParts];
+    __shared__ unsigned int sum;
+    unsigned int t = threadIdx.x, lane = t % 32, block = blockIdx.x;
+    unsigned int chunks = (N + kItems - 1) / kItems;
+    unsigned int key[kFewChunks][kItems];
+    auto chunk_of = [&](unsigned int sample) {
+        return (sample * 64 + (sample * 2654435761u >> 26)) * chunks / (kFewSamples * 64);
+    };
+    Element sample = {};
+    if (t < kFewSamples)
+        sample = data[chunk_of(t) * kItems];
+    load_chunks(data, N, aligned, key);
+#pragma unroll 1
+    for (int i = t; i < kFew / 4 + kParts; i += kFewThreads)
+        ((uint4*)placed)[i] = make_uint4(kNone, kNone, kNone, kNone);
+    if (t < kParts)
+        sizes[t] = 0;
+    if (t == kFewThreads - 1)
+        sum = 0;
+    if (t < kFewSamples)
+        samples[t] = to_key(sample);
+    __syncthreads();
+
+    // All blocks sort the same samples: how many are below one is its place.
+    {
+        int own = t / kTeam;
+        unsigned int mine = samples[own], smaller[2] = {};
+        const uint4* vectors = (const uint4*)samples;
+#pragma unroll
+        for (int k = 0; k < kFewSamples / 4 / kTeam; ++k) {
+            int v = k * kTeam + t % kTeam;
+            add_four_below(smaller, vectors[v], mine + (v < own / 4));
+        }
+        unsigned int rank = smaller[0] + smaller[1];
+        if (t % kTeam == 0)
+            rank += equal_before(vectors[own / 4], mine, own % 4);
+#pragma unroll
+        for (int distance = kTeam / 2; distance > 0; distance /= 2)
+            rank += __shfl_xor_sync(kFullMask, rank, distance);
+        if (t % kTeam == 0)
+            splitters[rank] = make_uint2(mine, chunk_of(own));
+    }
+    __syncthreads();
+
+    // A list of the block's keys. Those that equal a splitter go by their chunk.
+    uint2 low = splitters[block * kParts], high = splitters[min(block + 1, kCluster - 1) * kParts];
+    if (block == 0)
+        low = make_uint2(0, 0);
+    if (block == kCluster - 1)
+        high = make_uint2(kNone, 0);
+    unsigned int votes[kFewChunks][kItems], below = 0, here = 0;
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c) {
+        unsigned int chunk = c * kFewThreads + t;
+        unsigned int from = low.x + (chunk < low.y), width = high.x + (chunk < high.y) - from;
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+            add_if_below(below, key[c][k], from);
+            votes[c][k] = __ballot_sync(kFullMask, key[c][k] - from < width);
+            here += __popc(votes[c][k]);
+        }
+    }
+    below = __reduce_add_sync(kFullMask, below);
+    unsigned int next = 0;
+    if (lane == 0)
+        next = atomicAdd(&sum, below << 16 | here);
+    next = __shfl_sync(kFullMask, next, 0) & 0xffffu;
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+            unsigned int place = next + __popc(votes[c][k] & ((1u << lane) - 1));
+            if (votes[c][k] >> lane & 1) {
+                listed[place] = key[c][k];
+                listed_of[place] = (unsigned short)(c * kFewThreads + t);
+            }
+            next += __popc(votes[c][k]);
+        }
+    __syncthreads();
+    arrive_at_cluster<kFewThreads>();
+    int count = sum & 0xffffu, before = sum >> 16;
+
+    // The part that each belongs to, and its place in it.
+#pragma unroll 1
+    for (int i = t; i - lane < count; i += kFewThreads) {
+        bool is = i < count;
+        unsigned int own = is ? listed[i] : 0, chunk = is ? listed_of[i] : 0, part = 0;
+#pragma unroll
+        for (int k = 1; k < kParts; ++k) {
+            uint2 splitter = splitters[block * kParts + k];
+            add_if_below(part, splitter.x + (chunk < splitter.y), own + 1);
+        }
+        unsigned int peers = __ballot_sync(kFullMask, is);
+#pragma unroll
+        for (int bit = 1; bit < kParts; bit *= 2) {
+            unsigned int with = __ballot_sync(kFullMask, part & bit);
+            peers &= part & bit ? with : ~with;
+        }
+        int first = __ffs(peers) - 1;
+        unsigned int place = 0;
+        if (is && lane == first)
+            place = atomicAdd(&sizes[part], __popc(peers));
+        place = __shfl_sync(kFullMask, place, max(first, 0)) + __popc(peers & ((1u << lane) - 1));
+        if (is)
+            listed_of[i] = (unsigned short)(part << 12 | place);
+    }
+    __syncthreads();
+    unsigned int size[kParts];
+#pragma unroll
+    for (int k = 0; k < kParts; ++k)
+        size[k] = sizes[k];
+#pragma unroll 1
+    for (int i = t; i < count; i += kFewThreads) {
+        int part = listed_of[i] >> 12, place = listed_of[i] & 4095;
+#pragma unroll
+        for (int k = 0; k < kParts - 1; ++k)
+            place += k < part ? (size[k] + 3) / 4 * 4 : 0;
+        placed[place] = listed[i];
+    }
+    __syncthreads();
+    wait_for_cluster();
+
+    // Two threads compare a key with those of its part, four at a time.
+    int slots = 0;
+#pragma unroll
+    for (int k = 0; k < kParts; ++k)
+        slots += (size[k] + 3) / 4 * 4;
+    const uint4* vectors = (const uint4*)placed;
+#pragma unroll 1
+    for (int i = t; i - lane < 2 * slots; i += kFewThreads) {
+        int own = i / 2, first = 0, end = 0, next = 0, smaller = 0;
+        unsigned int rank = 0;
+#pragma unroll
+        for (int k = 0; k < kParts; ++k) {
+            int behind = next + (size[k] + 3) / 4;
+            if (own / 4 >= next && own / 4 < behind) {
+                first = next;
+                end = behind;
+                rank = smaller;
+            }
+            next = behind;
+            smaller += size[k];
+        }
+        unsigned int key = own < slots ? placed[own] : kNone;
+        if (t % 2 != 0)
+            rank = 0;
+        else
+            rank += equal_before(vectors[min(own, slots - 1) / 4], key, own % 4);
+        unsigned int below[2] = {};
+#pragma unroll 4
+        for (int v = first + t % 2; v < end; v += 2)
+            add_four_below(below, vectors[v], key + (v < own / 4));
+        rank += below[0] + below[1];
+        rank += __shfl_xor_sync(kFullMask, rank, 1);
+        if (t % 2 == 0 && key != kNone)
+            data[before + rank] = to_value(key);
+    }
+}
+
+constexpr int kBins = 2048;
+constexpr int kSampled = kItems * kThreads; // samples whose bins are counted
+constexpr int kCrowd = 1024;                // keys of a bin of samples, at most
+constexpr int kReach = 32;                  // keys of a bin in a bucket, at most
+constexpr unsigned int kExcess = 16;        // keys that had no room in a cell, at most
+constexpr float kLeastSpan = 1e-35f, kMostSpan = 3e38f;
+
+__device__ __forceinline__ float to_number(Element value) {
+    return value;
+}
+__device__ __forceinline__ float number_of(unsigned int key) {
+    return to_value(key);
+}
+__device__ __forceinline__ unsigned int key_of(float number) {
+    return to_key(number);
+}
+
+// The bin of a number, from 0 to kBins - 1, where those from -shift / ratio on have a bin for each 1 / (ratio * kBins).
+// The sum has the bin in its last bits.
+__device__ __forceinline__ unsigned int bin_of(float number, float ratio, float shift) {
+    float part = __saturatef(fmaf(number, ratio, shift));
+    return __float_as_uint(fmaf(part, kBins - 1, 8388608.0f)) & (kBins - 1);
+}
+
+// The bin of a key that is `distance` above the least one.
+__device__ __forceinline__ unsigned int bin_by(unsigned int distance, unsigned int step) {
+    return min(step != 0 ? __umulhi(distance, step) : distance, (unsigned int)kBins - 1);
+}
+__device__ __forceinline__ unsigned int step_for(unsigned int width) { // how many keys there may be
+    float ratio = __fdividef(kBins * 4294967296.0f, (float)width);
+    return width > kBins ? __float2uint_rd(ratio) : 0;
+}
+
+// What lies before the four bins of this thread, and the largest of all.
+__device__ __forceinline__ unsigned int sum_before(uint4 count, unsigned int (&sums)[4][kThreads / 32],
+                                                   unsigned int& largest) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    unsigned int own = count.x + count.y + count.z + count.w, up_to = warp_sum_to(own);
+    unsigned int most = __reduce_max_sync(kFullMask, max(max(count.x, count.y), max(count.z, count.w)));
+    if (lane == 31) {
+        sums[2][warp] = up_to;
+        sums[3][warp] = most;
+    }
+    __syncthreads();
+    largest = __reduce_max_sync(kFullMask, sums[3][lane % (kThreads / 32)]);
+    return up_to - own + __reduce_add_sync(kFullMask, lane < warp ? sums[2][lane] : 0);
+}
+
+// Key i of a bucket. A run whose keys of the bucket are in a cell has kInCell in `from`, another one the place of the
+// first of them. The first word of a cell says where its keys begin in the run, and how many there are; the first
+// halves of all cells of a bucket lie before the second ones, which are empty as a rule.
+constexpr unsigned int kInCell = 1u << 31;
+__device__ __forceinline__ unsigned int fetch(const unsigned int* place, const unsigned int* from,
+                                              unsigned int i, int half_bits) {
+    unsigned int segment = below<kRuns>(place, i + 1) - 1, first = from[segment];
+    unsigned int slot = i - place[segment];
+    if ((first & kInCell) == 0)
+        return __ldcg(&device_runs[first + slot]);
+    ++slot;
+    unsigned int half = slot >> half_bits;
+    return __ldcg(&device_cells[blockIdx.x * kRoom + half * (kRoom / 2) + (segment << half_bits) + slot -
+                                (half << half_bits)]);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -257,59 +528,217 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ __align__(16) unsigned int samples[kSamples], run[kRun];
     __shared__ unsigned int splitters[kRuns];
     __shared__ __align__(16) unsigned int place[kRuns], from[kRuns]; // of a segment: here, and in its run
-    __shared__ unsigned int total, before;
-    int t = threadIdx.x, blocks = gridDim.x, block = blockIdx.x;
+    __shared__ unsigned int total, before, extras;
+    __shared__ __align__(16) unsigned int bins[kBins + 4], counts[kRuns], padded[kRoom + 2 * kReach];
+    __shared__ __align__(4) unsigned char bucket_of[kBins + 4];
+    __shared__ unsigned int sums[4][kThreads / 32];
+    int t = threadIdx.x, blocks = gridDim.x, block = blockIdx.x, lane = t % 32, warp = t / 32;
     int length = min(run_length, N - block * run_length), mine = t * kItems - max(sample_count, run_length);
     bool sorts = mine < 0 ? t * kItems < sample_count : mine < run_length;
     unsigned int key[kItems];
 
-    // Each block sorts the same samples, and its own run beside them. Samples are chunks, as a chunk takes no more
-    // time than an element.
-    unsigned int jitter = t * 2654435761u >> 26;
-    unsigned int first = (t * 64u + jitter) * (N / kItems) / (sample_count / kItems * 64u) * kItems;
-    if (mine >= 0)
-        first = block * run_length + mine;
-    Chunk chunk = {};
-    bool whole = mine < 0 || mine + kItems <= length;
-    if (sorts && aligned && whole)
-        chunk = *(const Chunk*)(data + first);
-    else
+    // Each block counts the same samples by bins of their values, and so has the same buckets, each of some bins. A
+    // key goes to the cell of its bucket and this run, in whatever order.
+    bool binned = run_length == kRun, tried = binned, by_key = false, few = false;
+    int half_bits = __clz(blocks - 1) - 22; // so that the cells of a bucket take kRoom words at most
+    unsigned int cell = 2u << half_bits;
+    unsigned int* placed = &padded[kReach];
+    if (binned) {
+        // A warp has samples of the whole array, so the extremes of one warp are near those of another, and one with
+        // an outlier is not asked.
+        int spread = lane * (kThreads / 32) + warp;
+        unsigned int jitter = spread * 2654435761u >> 26;
+        unsigned int first = (spread * 64u + jitter) * (N / kItems) / (kThreads * 64u) * kItems;
+        Chunk chunk;
+        Element own_value = data[block * run_length + min(t, length - 1)];
+        if (aligned)
+            chunk = *(const Chunk*)(data + first);
+        else
+#pragma unroll
+            for (int k = 0; k < kItems; ++k)
+                chunk.at[k] = data[first + k];
+        *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
+        *(uint4*)&placed[t * 4] = make_uint4(kPadding, kPadding, kPadding, kPadding);
+        if (t < kRuns)
+            counts[t] = 0;
+        if (t == 0)
+            extras = 0;
+        float number[kItems];
 #pragma unroll
         for (int k = 0; k < kItems; ++k)
-            if (sorts && (mine < 0 || mine + k < length))
-                chunk.at[k] = data[first + k];
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        key[k] = mine < 0 || mine + k < length ? to_key(chunk.at[k]) : kPadding;
-    // The same in a whole warp, which nvcc cannot know: without it each shuffle has a way for divergent threads.
-    int part = __reduce_max_sync(kFullMask, !sorts ? 0 : mine < 0 ? sample_count : run_length);
-    int barrier = __reduce_max_sync(kFullMask, mine < 0 ? 1 : 2);
-    if (part > 0)
-        sort_keys(key, tile, part, barrier);
-    if (sorts) {
-        uint4 keys = make_uint4(key[0], key[1], key[2], key[3]);
-        *(uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]) = keys;
-        if (mine >= 0)
-            *(uint4*)&device_runs[block * run_length + mine] = keys;
-    }
-    for (int i = run_length + t; i < kRun; i += kThreads)
-        run[i] = kPadding;
-    __syncthreads();
-
-    // Where the buckets begin in the run. Buckets that begin with the same key share those that are equal.
-    if (t < kRuns)
-        splitters[t] = t < blocks ? samples[t * sample_count / blocks] : kPadding;
-    __syncthreads();
-    if (t < blocks) {
-        unsigned int splitter = splitters[t];
-        unsigned int start = below<kRun>(run, splitter);
-        if (t > 0 && start < (unsigned int)length && run[start] == splitter) {
-            unsigned int end = below<kRun>(run, splitter + 1);
-            unsigned int first = max(below<kRuns>(splitters, splitter), 1u);
-            unsigned int sharing = below<kRuns>(splitters, splitter + 1) - first;
-            start += (end - start) * (t - first) / sharing;
+            number[k] = to_number(chunk.at[k]);
+        float low = fminf(fminf(number[0], number[1]), fminf(number[2], number[3]));
+        float high = fmaxf(fmaxf(number[0], number[1]), fmaxf(number[2], number[3]));
+        unsigned int least = __reduce_min_sync(kFullMask, key_of(low));
+        unsigned int most = __reduce_max_sync(kFullMask, key_of(high));
+        if (lane == 0) {
+            sums[0][warp] = least;
+            sums[1][warp] = most;
         }
-        device_starts[t * kRuns + block] = t > 0 ? start : 0;
+        __syncthreads();
+        least = sums[0][lane % (kThreads / 32)];
+        most = sums[1][lane % (kThreads / 32)];
+        low = number_of(__reduce_max_sync(kFullMask, least));
+        float span = number_of(__reduce_min_sync(kFullMask, most)) - low;
+        unsigned int own = to_key(own_value), own_bin = 0, to = 0, largest = 0;
+        bool many = false; // keys in its bin, equal to the smallest, where -0 is +0
+        float smallest = 0;
+        uint4 count = {};
+        by_key = !(span > kLeastSpan && span < kMostSpan);
+        if (!by_key) {
+            float ratio = __fdividef(2.0f / 3, span), shift = (0.25f * span - low) * ratio;
+            own_bin = bin_of(to_number(own_value), ratio, shift);
+#pragma unroll
+            for (int k = 0; k < kItems; ++k)
+                atomicAdd(&bins[bin_of(number[k], ratio, shift)], 1u);
+            __syncthreads();
+            count = *(const uint4*)&bins[t * 4];
+            to = sum_before(count, sums, largest);
+            by_key = largest * N > kSampled * kCrowd;
+        }
+        if (by_key) { // a few values, or others that are close to each other
+            *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
+            least = __reduce_min_sync(kFullMask, least);
+            most = __reduce_max_sync(kFullMask, most);
+            unsigned int step = step_for(most - least + 1), bin[kItems];
+            own_bin = bin_by(min(max(own, least), most) - least, step);
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < kItems; ++k) {
+                key[k] = to_key(chunk.at[k]);
+                bin[k] = bin_by(min(max(key[k], least), most) - least, step);
+                atomicAdd(&bins[bin[k]], 1u);
+            }
+            __syncthreads();
+            count = *(const uint4*)&bins[t * 4];
+            to = sum_before(count, sums, largest);
+            few = largest * N > kSampled * kCrowd;
+            if (few) { // if a bin with too many has equal samples, all of its buckets share such keys
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    if (bins[bin[k]] * N > kSampled * kCrowd)
+                        atomicMin(&placed[bin[k]], key[k]);
+                __syncthreads();
+                bool mixed = false;
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    mixed = mixed ||
+                            (bins[bin[k]] * N > kSampled * kCrowd && number_of(placed[bin[k]]) != number[k]);
+                many = bins[own_bin] * N > kSampled * kCrowd;
+                smallest = number_of(placed[own_bin]);
+                binned = !__syncthreads_or(mixed);
+                *(uint4*)&placed[t * 4] = make_uint4(kPadding, kPadding, kPadding, kPadding);
+            }
+        }
+        unsigned int top = blocks - 1; // beyond the last sample, too
+        unsigned int b0 = min(to * blocks / kSampled, top);
+        unsigned int b1 = min((to += count.x) * blocks / kSampled, top);
+        unsigned int b2 = min((to += count.y) * blocks / kSampled, top);
+        unsigned int b3 = min((to + count.z) * blocks / kSampled, top);
+        *(unsigned int*)&bucket_of[t * 4] = b0 | b1 << 8 | b2 << 16 | b3 << 24;
+        if (t == 0)
+            bucket_of[kBins] = top;
+        if (!binned) {
+            int step = kSampled / sample_count;
+            if (spread % step == 0)
+                *(uint4*)&samples[spread / step * kItems] = make_uint4(key[0], key[1], key[2], key[3]);
+            run[t] = t < length ? own : kPadding;
+        }
+        __syncthreads();
+        *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
+        if (binned) {
+            unsigned int bucket = bucket_of[own_bin], slot = 0;
+            if (many) {
+                unsigned int last = bucket_of[own_bin + 1], share = t * (last - bucket + 1) / kThreads;
+                float own_number = to_number(own_value);
+                bucket = own_number < smallest ? bucket : own_number > smallest ? last : bucket + share;
+            }
+            if (t < length) {
+                slot = atomicAdd(&counts[bucket], 1u) + 1;
+                if (slot < cell)
+                    placed[bucket * cell + slot] = own;
+            }
+            __syncthreads();
+            if (t < 32) {
+                uint4 size = *(const uint4*)&counts[t * 4];
+                unsigned int sum = size.x + size.y + size.z + size.w, start = warp_sum_to(sum) - sum;
+                unsigned int sizes[4] = {size.x, size.y, size.z, size.w};
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    if (t * 4 + k < blocks)
+                        placed[(t * 4 + k) * cell] = start | sizes[k] << 16;
+                    splitters[t * 4 + k] = start;
+                    start += sizes[k];
+                }
+            }
+            __syncthreads();
+            unsigned int to_bucket = t * 4 >> (half_bits + 1), at = t * 4 & (cell - 1),
+                         half = at >> half_bits;
+            at += (block << half_bits) - (half << half_bits) + half * (kRoom / 2) + to_bucket * kRoom;
+            if (to_bucket < blocks)
+                *(uint4*)&device_cells[at] = *(const uint4*)&placed[t * 4];
+            // Keys of a cell that is too small are together elsewhere.
+            if (t < length && counts[bucket] >= cell)
+                device_runs[block * run_length + splitters[bucket] + slot - 1] = own;
+        }
+    } else {
+        *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
+    }
+
+    if (!binned) {
+        // Bins tell too little, or there are few elements: each block sorts the same samples, and its own run beside
+        // them. Samples are chunks, as a chunk takes no more time than an element.
+        unsigned int jitter = t * 2654435761u >> 26;
+        unsigned int first = (t * 64u + jitter) * (N / kItems) / (sample_count / kItems * 64u) * kItems;
+        if (mine >= 0)
+            first = block * run_length + mine;
+        Chunk chunk = {};
+        bool whole = mine < 0 || mine + kItems <= length;
+        if (tried) {
+            uint4 keys = {};
+            if (sorts)
+                keys = *(const uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]);
+            key[0] = keys.x, key[1] = keys.y, key[2] = keys.z, key[3] = keys.w;
+            __syncthreads();
+        } else if (sorts && aligned && whole)
+            chunk = *(const Chunk*)(data + first);
+        else
+#pragma unroll
+            for (int k = 0; k < kItems; ++k)
+                if (sorts && (mine < 0 || mine + k < length))
+                    chunk.at[k] = data[first + k];
+        if (!tried)
+#pragma unroll
+            for (int k = 0; k < kItems; ++k)
+                key[k] = mine < 0 || mine + k < length ? to_key(chunk.at[k]) : kPadding;
+        // The same in a whole warp, which nvcc cannot know: without it each shuffle has a way for divergent threads.
+        int part = __reduce_max_sync(kFullMask, !sorts ? 0 : mine < 0 ? sample_count : run_length);
+        sort_keys(key, tile, part, max(sample_count, run_length));
+        if (sorts) {
+            uint4 keys = make_uint4(key[0], key[1], key[2], key[3]);
+            *(uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]) = keys;
+            if (mine >= 0)
+                *(uint4*)&device_runs[block * run_length + mine] = keys;
+        }
+        for (int i = run_length + t; i < kRun; i += kThreads)
+            run[i] = kPadding;
+        __syncthreads();
+
+        // Where the buckets begin in the run. Buckets that begin with the same key share those that are equal.
+        if (t < kRuns)
+            splitters[t] = t < blocks ? samples[t * sample_count / blocks] : kPadding;
+        __syncthreads();
+        if (t < blocks) {
+            unsigned int splitter = splitters[t];
+            unsigned int start = below<kRun>(run, splitter);
+            if (t > 0 && start < (unsigned int)length && run[start] == splitter) {
+                unsigned int end = below<kRun>(run, splitter + 1);
+                unsigned int first = max(below<kRuns>(splitters, splitter), 1u);
+                unsigned int sharing = below<kRuns>(splitters, splitter + 1) - first;
+                start += (end - start) * (t - first) / sharing;
+            }
+            device_starts[t * kRuns + block] = t > 0 ? start : 0;
+        }
     }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (clustered)
@@ -318,76 +747,247 @@ __global__ void __launch_bounds__(kThreads)
 #endif
         cooperative_groups::this_grid().sync();
 
-    // This block's bucket has a segment of each run.
-    if (t < 32) {
-        constexpr int kEach = kRuns / 32;
-        unsigned int start[kEach], count[kEach], sum = 0, skipped = 0;
+    // Four words of a cell are a thread's, and one of those few that had no room there.
+    bool from_cells = binned, more = false;
+    unsigned int count = 0, skip = 0, extra = kPadding;
+    if (t < kReach)
+        padded[t] = 0;
+    if (binned) {
+        unsigned int in_half = t * 4 & (kRoom / 2 - 1), header = 0;
+        uint4 words = __ldcg((const uint4*)&device_cells[block * kRoom + t * 4]);
+        bool any = in_half >> half_bits < blocks;
+        bool begins = any && t < kThreads / 2 && (in_half & ((1 << half_bits) - 1)) == 0;
+        if (begins) {
+            header = words.x;
+            splitters[in_half >> half_bits] = header;
+        }
+        key[0] = any && !begins ? words.x : kPadding;
+        key[1] = any ? words.y : kPadding;
+        key[2] = any ? words.z : kPadding;
+        key[3] = any ? words.w : kPadding;
+        unsigned int least = min(min(key[0], key[1]), min(key[2], key[3])), most = 0;
 #pragma unroll
-        for (int k = 0; k < kEach; ++k) {
-            int i = t * kEach + k;
-            unsigned int end = 0;
-            start[k] = 0;
-            if (i < blocks) {
-                start[k] = __ldcg(&device_starts[block * kRuns + i]);
-                end = min(run_length, N - i * run_length);
-                if (block + 1 < blocks)
-                    end = __ldcg(&device_starts[(block + 1) * kRuns + i]);
+        for (int k = 0; k < kItems; ++k)
+            most = max(most, key[k] != kPadding ? key[k] : 0);
+        least = __reduce_min_sync(kFullMask, least);
+        most = __reduce_max_sync(kFullMask, most);
+        unsigned int sum = __reduce_add_sync(kFullMask, header); // of both parts
+        if (lane == 0) {
+            sums[0][warp] = least;
+            sums[1][warp] = most;
+            sums[2][warp] = sum;
+        }
+        more = __syncthreads_or(header >> 16 >= cell);
+        sum = lane < kThreads / 32 ? sums[2][lane] : 0;
+        count = __reduce_add_sync(kFullMask, sum >> 16);
+        skip = __reduce_add_sync(kFullMask, sum & 0xffffu);
+        if (more) {
+            unsigned int excess = header >> 16 >= cell ? (header >> 16) - cell + 1 : 0;
+            const unsigned int* keys =
+                &device_runs[(in_half >> half_bits) * run_length + (header & 0xffffu) + cell - 1];
+            from_cells = !__syncthreads_or(excess > kExcess);
+            unsigned int to = from_cells && excess > 0 ? atomicAdd(&extras, excess) : 0;
+            for (unsigned int i = 0; from_cells && i < excess; i += 4) {
+                unsigned int next[4];
+#pragma unroll
+                for (unsigned int k = 0; k < 4; ++k)
+                    next[k] = i + k < excess ? __ldcg(&keys[i + k]) : kPadding;
+#pragma unroll
+                for (unsigned int k = 0; k < 4; ++k)
+                    if (i + k < excess && to + i + k < kThreads)
+                        tile[0][0][to + i + k] = next[k];
             }
-            count[k] = end - start[k];
-            sum += count[k];
-            skipped += start[k];
-        }
-        unsigned int up_to = warp_sum_to(sum);
-        skipped = __reduce_add_sync(kFullMask, skipped);
-        unsigned int next = up_to - sum;
-#pragma unroll
-        for (int k = 0; k < kEach; ++k) {
-            int i = t * kEach + k;
-            place[i] = next;
-            from[i] = i * run_length + start[k] - next;
-            next += count[k];
-        }
-        if (t == 31) {
-            total = up_to;
-            before = skipped;
+            __syncthreads();
+            from_cells = from_cells && extras <= kThreads && count <= kRoom;
+            extra = from_cells && t < extras ? tile[0][0][t] : kPadding;
+            least = min(least, __reduce_min_sync(kFullMask, extra));
+            most = max(most, __reduce_max_sync(kFullMask, extra != kPadding ? extra : 0));
+            if (lane == 0) {
+                sums[0][warp] = least;
+                sums[1][warp] = most;
+            }
+            __syncthreads();
         }
     }
+    if (!from_cells) {
+        extra = kPadding;
+        more = false;
+        // The bucket has a segment of each run.
+        if (t < 32) {
+            constexpr int kEach = kRuns / 32;
+            unsigned int start[kEach], size[kEach], sum = 0, skipped = 0;
+#pragma unroll
+            for (int k = 0; k < kEach; ++k) {
+                int i = t * kEach + k;
+                unsigned int end = 0;
+                start[k] = 0;
+                if (i < blocks && binned) {
+                    unsigned int header = splitters[i];
+                    start[k] = header & 0xffffu;
+                    end = start[k] + (header >> 16);
+                } else if (i < blocks) {
+                    start[k] = __ldcg(&device_starts[block * kRuns + i]);
+                    end = min(run_length, N - i * run_length);
+                    if (block + 1 < blocks)
+                        end = __ldcg(&device_starts[(block + 1) * kRuns + i]);
+                }
+                size[k] = end - start[k];
+                sum += size[k];
+                skipped += start[k];
+            }
+            unsigned int up_to = warp_sum_to(sum);
+            skipped = __reduce_add_sync(kFullMask, skipped);
+            unsigned int next = up_to - sum;
+#pragma unroll
+            for (int k = 0; k < kEach; ++k) {
+                int i = t * kEach + k;
+                place[i] = next;
+                from[i] = binned && size[k] < cell ? kInCell : i * run_length + start[k];
+                next += size[k];
+            }
+            if (t == 31) {
+                total = up_to;
+                before = skipped;
+            }
+        }
+        __syncthreads();
+        count = total;
+        skip = before;
+        if (count > kRoom) { // hardly ever: pieces are sorted, and each key looks for its place in the others
+            unsigned int* pieces = device_pieces + skip;
+            for (unsigned int piece = 0; piece < count; piece += kRoom) {
+#pragma unroll
+                for (int k = 0; k < kItems; ++k) {
+                    unsigned int i = piece + k * kThreads + t;
+                    key[k] = i < count ? fetch(place, from, i, half_bits) : kPadding;
+                }
+                sort_keys(key, tile, kRoom, kRoom);
+                __syncthreads();
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    if (piece + t * kItems + k < count)
+                        pieces[piece + t * kItems + k] = key[k];
+            }
+            __syncthreads();
+            for (unsigned int i = t; i < count; i += kThreads) {
+                unsigned int own = i / kRoom, own_key = __ldcg(&pieces[i]), rank = i % kRoom;
+                for (unsigned int other = 0; other * kRoom < count; ++other) {
+                    unsigned int low = other * kRoom, high = min(low + kRoom, count), first = low;
+                    while (low < high && other != own) {
+                        unsigned int middle = (low + high) / 2;
+                        bool earlier = __ldcg(&pieces[middle]) < own_key + (other < own);
+                        low = earlier ? middle + 1 : low;
+                        high = earlier ? high : middle;
+                    }
+                    rank += other != own ? low - first : 0;
+                }
+                data[skip + rank] = to_value(own_key);
+            }
+            return;
+        }
+        unsigned int least = ~0u, most = 0;
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+            unsigned int i = k * kThreads + t;
+            key[k] = kPadding;
+            if ((k & ~1) * kThreads < (int)count) { // two together, so that they wait for each other's loads
+                unsigned int next = fetch(place, from, min(i, count - 1), half_bits);
+                key[k] = i < count ? next : kPadding;
+                most = max(most, next);
+                least = min(least, next);
+            }
+        }
+        least = __reduce_min_sync(kFullMask, least);
+        most = __reduce_max_sync(kFullMask, most);
+        if (lane == 0) {
+            sums[0][warp] = least;
+            sums[1][warp] = most;
+        }
+        __syncthreads();
+    }
+    unsigned int least = __reduce_min_sync(kFullMask, sums[0][lane % (kThreads / 32)]);
+    unsigned int most = __reduce_max_sync(kFullMask, sums[1][lane % (kThreads / 32)]);
+    data += skip;
+
+    // Bins of this bucket: of single keys, where there are few from the least to the largest, with several bins for
+    // each so that equal ones do not wait for each other; else even parts of the values, or of the keys.
+    constexpr int kAll = kItems + 1;
+    unsigned int all[kAll] = {key[0], key[1], key[2], key[3], extra}, bin[kAll], rank[kAll], largest;
+    bool single = most - least < kBins, two = false;
+    if (!single && few) {
+        bool other = false;
+#pragma unroll
+        for (int k = 0; k < kAll; ++k)
+            other = other || (number_of(all[k]) != number_of(least) && number_of(all[k]) != number_of(most) &&
+                              all[k] != kPadding);
+        two = !__syncthreads_or(other);
+    }
+    if (single || two) {
+        int shift = two ? 10 : __clz(most - least) - (31 - 10); // of kBins
+        unsigned int mask = (1u << shift) - 1;
+#pragma unroll
+        for (int k = 0; k < kAll; ++k) {
+            unsigned int which = two ? number_of(all[k]) != number_of(least) : all[k] - least;
+            bin[k] = which << shift | ((k * kThreads + t) & mask);
+        }
+    } else {
+        float low = number_of(least), span = number_of(most) - low, ratio = __fdividef(kBins - 1, span);
+        if (!by_key && span > kLeastSpan && span < kMostSpan) {
+#pragma unroll
+            for (int k = 0; k < kAll; ++k)
+                if (k < kItems || more)
+                    bin[k] = __float_as_uint(fmaf(number_of(all[k]) - low, ratio, 8388608.0f)) & (kBins - 1);
+        } else {
+            unsigned int step = step_for(most - least + 1);
+#pragma unroll
+            for (int k = 0; k < kAll; ++k)
+                if (k < kItems || more)
+                    bin[k] = bin_by(all[k] - least, step);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < kAll; ++k)
+        rank[k] = all[k] != kPadding ? atomicAdd(&bins[bin[k]], 1u) : 0;
     __syncthreads();
-    unsigned int count = total;
-    part = kRun / 2;
+    uint4 in_bin = *(const uint4*)&bins[t * 4];
+    unsigned int start = sum_before(in_bin, sums, largest);
+    *(uint4*)&bins[t * 4] = make_uint4(start, start + in_bin.x, start + in_bin.x + in_bin.y,
+                                       start + in_bin.x + in_bin.y + in_bin.z);
+    if (t < kReach)
+        placed[count + t] = ~0u;
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kAll; ++k)
+        if (all[k] != kPadding)
+            placed[bins[bin[k]] + rank[k]] = all[k];
+    __syncthreads();
+    // Those of other bins are in order: only those of the same one can be at the wrong side.
+    unsigned int reach = single || two ? 0 : max(largest, 1u) - 1;
+    if (reach < kReach) {
+#pragma unroll 1
+        for (int i = t; i < (int)count; i += kThreads) {
+            unsigned int own = placed[i];
+            int to = i;
+#pragma unroll 1
+            for (int distance = 1; distance <= (int)reach; distance += 4)
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    to += placed[i + distance + j] < own;
+                    to -= placed[i - distance - j] > own;
+                }
+            data[to] = to_value(own);
+        }
+        return;
+    }
+    int part = kRun / 2;
     while (part < (int)count)
         part *= 2;
-    data += before;
-    if (count > kRoom) { // hardly ever
-        for (unsigned int i = t; i < count; i += kThreads) {
-            int own = below<kRuns>(place, i + 1) - 1;
-            unsigned int own_key = __ldcg(&device_runs[from[own] + i]), rank = i - place[own];
-            for (int other = 0; other < blocks; ++other) {
-                unsigned int low = place[other], high = other + 1 < kRuns ? place[other + 1] : count;
-                unsigned int first = low;
-                while (low < high && other != own) {
-                    unsigned int middle = (low + high) / 2;
-                    bool earlier = __ldcg(&device_runs[from[other] + middle]) < own_key + (other < own);
-                    low = earlier ? middle + 1 : low;
-                    high = earlier ? high : middle;
-                }
-                rank += low - first;
-            }
-            data[rank] = to_value(own_key);
-        }
-        return;
-    }
-    if (t >= part / kItems)
-        return;
-    part = __reduce_max_sync(kFullMask, part);
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
-        unsigned int i = k * (part / kItems) + t;
-        key[k] = kPadding;
-        if (i < count)
-            key[k] = __ldcg(&device_runs[from[below<kRuns>(place, i + 1) - 1] + i]);
+        int i = k * (part / kItems) + t;
+        key[k] = t < part / kItems && i < (int)count ? placed[i] : kPadding;
     }
-    sort_keys(key, tile, part, 1);
+    sort_keys(key, tile, __reduce_max_sync(kFullMask, t < part / kItems ? part : 0), part);
 #pragma unroll
     for (int k = 0; k < kItems; ++k)
         if (t * kItems + k < (int)count)
@@ -405,7 +1005,7 @@ constexpr int kCountItems = 16;
 constexpr int kCountTile = kRadixThreads * kCountItems;
 constexpr int kCountBlocks = 528; // at most: four for each of 132 multiprocessors
 constexpr int kCopies = 4;        // of the counters, so that fewer lanes meet
-constexpr int kScratch = 1 << 20; // elements up to which no memory is allocated
+constexpr int kScratch = 1 << 26; // elements up to which no memory is allocated
 constexpr int kLook = 8;          // tiles that one looks back at together
 constexpr int kTickets = 64;
 constexpr int kTotals = kPasses * kDigits + kTickets;
@@ -609,22 +1209,25 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
 template <class State> void sort_digits(Element* data, int N) {
     size_t tiles = ((size_t)N - 1) / kRadixTile + 1, step = tiles * kDigits;
     size_t bytes = sizeof(unsigned int) * kTotals + sizeof(State) * kPasses * step;
-    void *other_memory = nullptr, *memory = nullptr;
-    if (N <= kScratch) {
-        cudaGetSymbolAddress(&other_memory, device_other);
-        cudaGetSymbolAddress(&memory, device_states);
-    } else {
-        cudaMallocAsync(&memory, bytes + sizeof(Element) * (size_t)N, 0);
-        other_memory = (char*)memory + bytes;
-    }
-    Element* other = (Element*)other_memory;
+    void *memory = nullptr, *other_memory = nullptr, *more = nullptr;
+    cudaGetSymbolAddress(&memory, device_states);
     unsigned int* totals = (unsigned int*)memory;
     unsigned int* tickets = totals + kPasses * kDigits;
     State* states = (State*)(totals + kTotals);
-    cudaMemsetAsync(memory, 0, bytes, 0);
+    cudaMemsetAsync(memory, 0, N <= kScratch ? bytes : sizeof(unsigned int) * kTotals, 0);
     size_t count_tiles = ((size_t)N - 1) / kCountTile + 1;
     int blocks = count_tiles < kCountBlocks ? (int)count_tiles : kCountBlocks, all = (int)tiles;
     count_digits_kernel_optimized<<<blocks, kRadixThreads>>>(data, totals, N);
+    if (N <= kScratch) {
+        cudaGetSymbolAddress(&other_memory, device_other);
+    } else { // while the GPU counts
+        if (cudaMalloc(&more, bytes + sizeof(Element) * (size_t)N) != cudaSuccess)
+            return;
+        cudaMemsetAsync(more, 0, bytes, 0);
+        states = (State*)more;
+        other_memory = (char*)more + bytes;
+    }
+    Element* other = (Element*)other_memory;
     place_digits_kernel_optimized<State, 0><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
     states += step;
     place_digits_kernel_optimized<State, 1><<<all, kRadixThreads>>>(other, data, totals, tickets, states, N);
@@ -633,44 +1236,45 @@ template <class State> void sort_digits(Element* data, int N) {
     states += step;
     place_digits_kernel_optimized<State, 3><<<all, kRadixThreads>>>(other, data, totals, tickets, states, N);
     if (N > kScratch)
-        cudaFreeAsync(memory, 0);
+        cudaFree(more);
 }
 
-// Whether a cluster could be started: a GPU before sm_90 has none.
-bool sort_in_cluster(Element* data, int N, int run_length, int sample_count, int blocks, bool aligned) {
-    cudaFuncSetAttribute(sort_in_one_kernel_optimized, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+// Whether a kernel could be started as a cluster: a GPU before sm_90 has none.
+template <class Kernel, class... Arguments>
+bool start_cluster(Kernel* kernel, int blocks, int threads, Arguments... arguments) {
+    if (blocks > 8)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {(unsigned int)blocks, 1, 1};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks);
-    config.blockDim = dim3(kThreads);
+    config.blockDim = dim3(threads);
     config.attrs = &attribute;
     config.numAttrs = 1;
-    if (cudaLaunchKernelEx(&config, sort_in_one_kernel_optimized, data, N, run_length, sample_count, aligned,
-                           true) == cudaSuccess)
+    if (cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess)
         return true;
     cudaGetLastError();
     return false;
 }
 
 extern "C" void sorting_optimized(Element* data, int N) {
-    if (N <= kFew) {
-        int part = kFewItems * 32; // of one warp
-        while (part < N)
-            part *= 2;
-        sort_few_kernel_optimized<<<1, part / kFewItems>>>(data, N, part);
+    bool aligned = (size_t)data % sizeof(Chunk) == 0;
+    if (N <= kLeast && start_cluster(compare_all_kernel_optimized<8, kLeast>, 8, kLeast, data, N))
         return;
-    }
+    if (N <= kLess && start_cluster(compare_all_kernel_optimized<kCluster, kLess>, kCluster, kLess, data, N))
+        return;
+    if (N <= kFew && start_cluster(share_few_kernel_optimized, kCluster, kFewThreads, data, N, aligned))
+        return;
     if (N <= kRuns * kRun) {
-        bool aligned = (size_t)data % sizeof(Chunk) == 0;
         // Few blocks are a cluster, whose barrier is faster than that of a grid.
         bool clustered = N <= kCluster * kRun;
         int run_length = N <= kCluster * kRun / 2 ? kRun / 2 : kRun, blocks = (N - 1) / run_length + 1;
         int sample_count = kCluster * kOversampling;
         while (sample_count < kSamples && sample_count < blocks * kOversampling)
             sample_count *= 2;
-        if (clustered && sort_in_cluster(data, N, run_length, sample_count, blocks, aligned))
+        if (clustered && start_cluster(sort_in_one_kernel_optimized, blocks, kThreads, data, N, run_length,
+                                       sample_count, aligned, true))
             return;
         clustered = false;
         void* arguments[] = {&data, &N, &run_length, &sample_count, &aligned, &clustered};
