@@ -59,6 +59,7 @@ CALLS = (
     "waiting for the first",
     "passed by value",
     "sleeps",
+    "turns",
     "work from a common counter",
     "waiting for left out",
 )
@@ -260,6 +261,20 @@ def test_barriers_are_counted_per_warp(calls: Mapping[str, CallCounts | NoTrace]
     assert launch.barriers.mean == launch.barriers.largest == 10
     assert launch.shared.load_requests == 8 * 10
     assert launch.shared.store_requests == 8 * 11
+
+
+def test_the_way_of_a_block_is_that_of_the_slowest_warp_between_barriers(
+    calls: Mapping[str, CallCounts | NoTrace],
+) -> None:
+    """Four warps take turns: each waits twice, and the block eight times. Without turns the way is a warp's."""
+    launch = only(calls, "turns")
+    assert launch.way_of_block is not None
+    assert launch.waits_of_warp.mean == 2
+    assert launch.way_of_block.waits.mean == launch.way_of_block.waits.largest == 8
+    assert launch.way_of_block.instructions.mean > launch.instructions_of_warp.largest
+    alike = only(calls, "barriers")
+    assert alike.way_of_block is not None
+    assert alike.way_of_block.instructions.mean == alike.instructions_of_warp.mean
 
 
 def test_a_barrier_counts_where_the_last_thread_of_a_warp_has_left(calls: Mapping[str, CallCounts | NoTrace]) -> None:

@@ -205,6 +205,17 @@ __global__ void by_value_kernel(const float4* in, float4* out) {
     out[i] = turned(in[i]);
 }
 
+// The warps of a block take turns, with a barrier behind each: a load that waits for another one's value.
+__global__ void turns_kernel(const int* in, float* out) {
+    int sum = 0;
+    for (int turn = 0; turn < 4; ++turn) {
+        if (threadIdx.x / 32 == turn)
+            sum = in[in[turn * 32 + threadIdx.x % 32] & 1023];
+        __syncthreads();
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = (float)sum;
+}
+
 // One thread of each second warp sleeps, for longer than a GPU lets it.
 __global__ void sleeping_kernel(float* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -318,6 +329,7 @@ int main(int argc, char**) {
     recorded([&] { first_waited_for_kernel<<<1 << 14, 32>>>(counters, (int*)out, 100000); });
     recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
     recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
+    recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { taking_kernel<<<264, 64>>>(counters, in, out, 528, 1024); });
     cudaMemset(counters, 0, n * 4);
