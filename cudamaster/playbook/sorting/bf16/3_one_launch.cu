@@ -11,14 +11,14 @@
 //      groups that are in its share of the array, and writes it as above. On the device of an H200, over an
 //      empty launch, 256 elements take 1.3 µs, 1024 take 2.2, 4096 take 3.1, 16384 take 3.8 and 65536 take 7.2,
 //      where bitonic sorts took 2.4, 3.3, 6.9, 8.8 and 11.4, and CUB takes 7.8, 7.6, 8.0, 30 and 32. Other
-//      orders and extremes of 65536 take 6.0 to 7.4. Counting bins of samples, as in fp32, takes 7.5 in whole
-//      calls, and 8 to 10 for other orders. In all, 2^17 take 17 µs (CUB 37) and 2^20 18 (CUB 49), where one
-//      block that found all values took 31 and 33; with bit patterns at random, which have most of the values,
-//      18 and 22 (63 and 77; CUB 38 and 49). 2^26 take 120 (141; CUB 766). To count 65536 elements with
-//      counters in memory took 26, and 43 to 67 with one value or two. What binds it now: at 65536 reading and
-//      counting, 8800 of 17900 cycles before others' values had one counter; at 4096 they take 1500 of 6000,
-//      and the barriers of the cluster with what blocks tell each other 3000; of long arrays it is the
-//      counting, some 80 µs at 2^26.
+//      orders and extremes of 65536 take 6.0 to 7.4, whole calls 6.0 to 8.3. Counting bins of samples, as in
+//      fp32, takes 7.5 in whole calls, and 8 to 10 for other orders. In all, 2^17 take 17 µs (CUB 37) and 2^20
+//      18 (CUB 49), where one block that found all values took 31 and 33; with bit patterns at random, which
+//      have most of the values, 18 and 22 (63 and 77; CUB 38 and 49). 2^26 take 120 (141; CUB 766). To count
+//      65536 elements with counters in memory took 26, and 43 to 67 with one value or two. What binds it now:
+//      at 65536 reading and counting, 8800 of 17900 cycles before others' values had one counter; at 4096 they
+//      take 1500 of 6000, and the barriers of the cluster with what blocks tell each other 3000; of long arrays
+//      it is the counting, some 80 µs at 2^26.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
