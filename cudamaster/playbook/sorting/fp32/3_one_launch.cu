@@ -10,18 +10,18 @@
 //      Samples that crowd in a bin are counted again by bins of keys, as unsigned integers in the order of the
 //      floats, which are even in the logarithm. If then a bin has equal samples, its buckets share keys of that
 //      value; if it has different ones, the samples and the runs are sorted after all. Keys that have no room
-//      in a cell are fetched by themselves. Should a bucket be too large for a block, its pieces are sorted,
-//      and each key finds its place by binary search: slow (10 ms if all keys are in one bucket), and not seen
-//      in any input of the task. All threads of a block are at each barrier: racecheck takes barriers of some
-//      warps for none. Up to 8192 elements the blocks are a cluster, whose barrier takes less than that of the
-//      grid. Up to 4096 elements the 16 blocks of a cluster all read all elements, and sort the same 128
-//      samples by counting how many are below each. So a block knows without asking which elements are its own,
-//      where they begin in the array, and in which eighth of its share each lies, and compares it with that
-//      eighth alone; equal ones go by their place. The barrier only tells that all have read. Up to 1024,
-//      blocks compare their share with all. More than 65536 are sorted by digits of 8 bits, in tiles that look
-//      back at what those before them have counted; which lanes have the same digit is found by few
-//      instructions, as they bind these passes; their second array is the module's up to 2^26 elements, and
-//      beyond that memory that is asked for while the GPU counts. On an H200, over an empty launch, 65536
+//      in a cell are fetched by themselves. Should a bucket be too large for a block, it sorts pieces of it and
+//      merges them in pairs: slow, and not seen in any input of the task. (With one binary search in each piece
+//      it took 10 ms if all keys were in one bucket.) All threads of a block are at each barrier: racecheck
+//      takes barriers of some warps for none. Up to 8192 elements the blocks are a cluster, whose barrier takes
+//      less than that of the grid. Up to 4096 elements the 16 blocks of a cluster all read all elements, and
+//      sort the same 128 samples by counting how many are below each. So a block knows without asking which
+//      elements are its own, where they begin in the array, and in which eighth of its share each lies, and
+//      compares it with that eighth alone; equal ones go by their place. The barrier only tells that all have
+//      read. Up to 1024, blocks compare their share with all. More than 65536 are sorted by digits of 8 bits,
+//      in tiles that look back at what those before them have counted; which lanes have the same digit is found
+//      by few instructions, as they bind these passes; their second array is the module's up to 2^26 elements,
+//      and beyond that memory that is asked for while the GPU counts. On an H200, over an empty launch, 65536
 //      elements take 6.2 µs, where two bitonic sorts a block took 11.3 in the same run; normal, exponential and
 //      random bit patterns 6.3 to 6.9, sorted, reversed and equal inputs and inputs of two values, five or
 //      extremes 7.7 to 8.8 (before: 10.2 to 10.5), 16384 elements 6.0 (9.2), 5000 6.2 (10.0). Of whole calls
@@ -66,6 +66,7 @@ __device__ __align__(16) unsigned int device_runs[kRuns * kRun];
 __device__ __align__(16) unsigned int device_starts[kRuns * kRuns]; // of each bucket in each run
 __device__ __align__(16) unsigned int device_cells[kRuns * kRoom];  // a few keys of a bucket from each run
 __device__ unsigned int device_pieces[kRuns * kRun];                // of buckets too large for a block
+__device__ unsigned int device_merged[kRuns * kRun];
 
 // Unsigned number whose order is that of the floating-point values, -0 before +0; and back.
 __device__ unsigned int to_key(float value) {
@@ -461,6 +462,7 @@ constexpr int kBins = 2048;
 constexpr int kSampled = kItems * kThreads; // samples whose bins are counted
 constexpr int kCrowd = 1024;                // keys of a bin of samples, at most
 constexpr int kReach = 32;                  // keys of a bin in a bucket, at most
+constexpr int kTogether = 4;                // keys of a thread that look for their places together
 constexpr unsigned int kExcess = 16;        // keys that had no room in a cell, at most
 constexpr float kLeastSpan = 1e-35f, kMostSpan = 3e38f;
 
@@ -853,7 +855,7 @@ __global__ void __launch_bounds__(kThreads)
         __syncthreads();
         count = total;
         skip = before;
-        if (count > kRoom) { // hardly ever: pieces are sorted, and each key looks for its place in the others
+        if (count > kRoom) { // hardly ever: pieces are sorted, and merged
             unsigned int* pieces = device_pieces + skip;
             for (unsigned int piece = 0; piece < count; piece += kRoom) {
 #pragma unroll
@@ -868,21 +870,43 @@ __global__ void __launch_bounds__(kThreads)
                     if (piece + t * kItems + k < count)
                         pieces[piece + t * kItems + k] = key[k];
             }
+            // Runs are merged in pairs: a key's place is its own in its run and that among the keys of the other one.
+            // Several keys of a thread look together, as each look is a trip to L2.
+            unsigned int* merged = device_merged + skip;
             __syncthreads();
-            for (unsigned int i = t; i < count; i += kThreads) {
-                unsigned int own = i / kRoom, own_key = __ldcg(&pieces[i]), rank = i % kRoom;
-                for (unsigned int other = 0; other * kRoom < count; ++other) {
-                    unsigned int low = other * kRoom, high = min(low + kRoom, count), first = low;
-                    while (low < high && other != own) {
-                        unsigned int middle = (low + high) / 2;
-                        bool earlier = __ldcg(&pieces[middle]) < own_key + (other < own);
-                        low = earlier ? middle + 1 : low;
-                        high = earlier ? high : middle;
+            for (unsigned int width = kRoom; width < count; width *= 2) {
+                for (unsigned int first = t; first < count; first += kTogether * kThreads) {
+                    unsigned int own[kTogether], low[kTogether], size[kTogether], found[kTogether];
+#pragma unroll
+                    for (int k = 0; k < kTogether; ++k) {
+                        unsigned int i = first + k * kThreads, later = i / width & 1;
+                        low[k] = min((i / width ^ 1) * width, count);
+                        size[k] = i < count ? min(low[k] + width, count) - low[k] : 0;
+                        own[k] = i < count ? __ldcg(&pieces[i]) + later : 0;
+                        found[k] = 0;
                     }
-                    rank += other != own ? low - first : 0;
+                    for (unsigned int step = width; step > 0; step /= 2) {
+#pragma unroll
+                        for (int k = 0; k < kTogether; ++k) {
+                            unsigned int next = found[k] + step;
+                            if (next <= size[k] && __ldcg(&pieces[low[k] + next - 1]) < own[k])
+                                found[k] = next;
+                        }
+                    }
+#pragma unroll
+                    for (int k = 0; k < kTogether; ++k) {
+                        unsigned int i = first + k * kThreads, later = i / width & 1;
+                        if (i < count)
+                            merged[i - later * width + found[k]] = own[k] - later;
+                    }
                 }
-                data[skip + rank] = to_value(own_key);
+                __syncthreads();
+                unsigned int* other = pieces;
+                pieces = merged;
+                merged = other;
             }
+            for (unsigned int i = t; i < count; i += kThreads)
+                data[skip + i] = to_value(__ldcg(&pieces[i]));
             return;
         }
         unsigned int least = ~0u, most = 0;
