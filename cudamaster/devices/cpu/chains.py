@@ -147,12 +147,11 @@ def of_blocks(
         known.append(dict(state.address))
         _follow(each, state, unrolled=by_itself)
     found: dict[int, float] = {}
-    whole = (0, len(blocks) - 1)
-    # The innermost loop of a block is the shortest.
-    for first, last in (*sorted(ends.items(), key=lambda loop: loop[1] - loop[0]), whole):
+    loops_of = sorted(((first, last, True) for first, last in ends.items()), key=lambda loop: loop[1] - loop[0])
+    # The innermost loop of a block is the shortest; what is in none is gone through once.
+    for first, last, of_loop in (*loops_of, (0, len(blocks) - 1, False)):
         if all(start in found for start in starts[first : last + 1]):
             continue
-        of_loop = (first, last) != whole
         state = _State(framed=framed)
         state.address = dict(known[first])
         grown = [0.0] * (last - first + 1)

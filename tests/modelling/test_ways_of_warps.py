@@ -1,0 +1,200 @@
+"""Terms of the model one at a time, by hand: the way of a warp, what fills the GPU, and what L2 no longer holds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from counted_by_hand import WARPS, footprints, launch, spread
+from test_gpu_model import H200, ROUND, SMS, device_us, gather, parts
+
+from cudamaster.modelling import launch_time as times
+from cudamaster.modelling.counts import Contention, Footprint, Instructions, Launch, Shared, Traffic, Way
+from cudamaster.modelling.launch_time import Part, launch_time
+from cudamaster.modelling.memory import L2, L1s, Moved, moved
+
+MHZ = H200.figures.clock_mhz
+ATOMIC = Traffic(buffer=7, bytes=2**26, atomic_requests=1, atomic_sectors=1)
+
+
+def with_(one: Launch, **changes: object) -> Launch:
+    return one.model_copy(update=changes)
+
+
+def latency_cycles(one: Launch, **constants: float) -> float:
+    """Cycles of the part latency."""
+    changed = ROUND.model_copy(update=constants)
+    return launch_time(one, H200, changed, L2(H200.figures.l2_bytes)).parts_us[Part.LATENCY] * MHZ
+
+
+@pytest.mark.parametrize(
+    ("constant", "changes"),
+    [
+        ("answer_cycles", {"traffic": (ATOMIC,)}),
+        ("cooperative_cycles", {"cooperative": True}),
+        ("cluster_cycles", {"cluster": (2, 1, 1)}),
+    ],
+)
+def test_some_launches_take_longer_to_fill_the_gpu(constant: str, changes: dict[str, object]) -> None:
+    """Those with atomics, of whole grids and of clusters; others do not."""
+    dear = ROUND.model_copy(update={constant: 10_000})
+    plain, special = launch(SMS * 2), with_(launch(SMS * 2), **changes)
+    assert device_us(plain, dear) == device_us(plain)
+    assert device_us(special, dear) - device_us(special) == pytest.approx((10_000 - getattr(ROUND, constant)) / MHZ)
+
+
+def test_a_barrier_costs_more_with_more_warps() -> None:
+    one = launch(SMS, barriers=10)
+    more = latency_cycles(one, barrier_warp_cycles=5) - latency_cycles(launch(SMS))
+    assert more == pytest.approx(10 * (30 + 5 * WARPS))
+    whole_grid = with_(one, cooperative=True)
+    more = latency_cycles(whole_grid, grid_barrier_cycles=700) - latency_cycles(launch(SMS))
+    assert more == pytest.approx(10 * 700)
+
+
+def test_multiply_adds_are_issued_one_a_cycle_and_others_at_their_pace() -> None:
+    kinds = {"fma": 1, "fp32": 1, "integer": 4, "special": 4}
+    for kind, pace in kinds.items():
+        one = launch(SMS, instructions=Instructions(**{kind: 1000 * SMS * WARPS}), per_warp=1000)
+        assert latency_cycles(one) - latency_cycles(launch(SMS, per_warp=0)) == pytest.approx(1000 * pace), kind
+
+
+def test_instructions_that_wait_for_each_other_take_their_chain() -> None:
+    """As long as it is longer than issuing them: ten instructions of four cycles."""
+    one = launch(SMS, per_warp=10)
+    chained = with_(one, chained_cycles=1000 * SMS * WARPS)
+    assert latency_cycles(chained) - latency_cycles(one) == pytest.approx(1000 - 10 * 4)
+    assert latency_cycles(with_(one, chained_cycles=30 * SMS * WARPS)) == latency_cycles(one)
+
+
+@pytest.mark.parametrize(("barriers", "together"), [(0, 1), (1, 1), (2, WARPS)])
+def test_warps_that_meet_at_barriers_come_to_tensor_cores_together(barriers: int, together: int) -> None:
+    """Ten products and 30 wavefronts of factors a warp, on four tensor cores."""
+    warps = SMS * WARPS
+    plain = launch(SMS, barriers=barriers, instructions=Instructions(integer=10 * warps))
+    one = with_(
+        plain,
+        instructions=Instructions(integer=10 * warps, matrix=10 * warps),
+        shared=Shared(load_wavefronts=30 * warps),
+    )
+    of_core = 2 * 16**3 / (H200.figures.matrix_operations / 4)
+    expected = 30 * together + 10 * of_core * max(1, together / 4)
+    assert latency_cycles(one) - latency_cycles(plain) == pytest.approx(expected)
+
+
+def test_a_warp_that_spins_is_not_waited_for() -> None:
+    """It asks 10,000 times for what it has had; one that asks for something else each time is waited for."""
+    one = with_(launch(SMS), waits_of_warp=spread(10, 10_000), cold_waits_of_warp=spread(1, 1))
+    even = with_(one, waits_of_warp=spread(10))
+    assert latency_cycles(one) == latency_cycles(even)
+    way = Way(instructions=spread(10, 9000), waits=spread(10, 10_000), cold_waits=spread(1))
+    assert latency_cycles(with_(one, way_of_block=way)) == latency_cycles(even)
+    busy = with_(one, cold_waits_of_warp=spread(1, 100))
+    assert latency_cycles(busy) > latency_cycles(even) + 9000 * H200.figures.l1_latency_cycles
+
+
+def test_a_wait_for_many_lines_ends_with_the_last_of_them() -> None:
+    """Half of the lines come from DRAM: of waits for one line half wait for it, of those for two three quarters."""
+    near, far = H200.figures.l2_latency_cycles, H200.figures.memory_latency_cycles
+    one = launch(SMS, loads=1, waits=1)
+    sectors = 4 * SMS * WARPS
+    half = Moved(l2_read=2e6, l2_written=0, dram_read=1e6, dram_written=0, missed_sectors=sectors)
+    assert times._cold_latency(one, H200, half) == pytest.approx((near + far) / 2)
+    two = with_(one, traffic=tuple(with_lines(each, 2 * each.lines) for each in one.traffic))
+    assert times._cold_latency(two, H200, half) == pytest.approx(near + 3 / 4 * (far - near))
+
+
+def with_lines(traffic: Traffic, lines: float) -> Traffic:
+    return traffic.model_copy(update={"lines": lines})
+
+
+def test_one_warp_of_an_sm_has_one_scheduler() -> None:
+    one = with_(launch(SMS, per_warp=1000), block=(32, 1, 1))
+    assert parts(one)[Part.ISSUE] == pytest.approx(4 * parts(launch(SMS, per_warp=1000))[Part.ISSUE])
+
+
+def test_requests_to_global_memory_count_with_their_addresses() -> None:
+    dear = ROUND.model_copy(update={"instructions_of_request": 3})
+    one = launch(SMS, loads=4, stores=1)
+    found = launch_time(one, H200, dear, L2(H200.figures.l2_bytes)).instructions
+    assert found - 10 * SMS * WARPS == pytest.approx(3 * 5 * SMS * WARPS)
+
+
+def test_crowded_lines_of_atomics_are_at_most_two_and_a_half_times_as_slow() -> None:
+    """A million on 1024 lines."""
+    sectors = Footprint(blocks=64, read=4096, written=4096)
+    traffic = Traffic(buffer=0, bytes=2**17, atomic_requests=1e5, atomic_sectors=1e6, footprints=(sectors,))
+    one = with_(launch(4096, contention=Contention()), traffic=(traffic,))
+    figures = H200.figures
+    expected = 1e6 * (1 / figures.atomic_sectors_per_clock + 2.5 / 1024 / figures.same_address_per_clock)
+    assert parts(one)[Part.ATOMICS] * MHZ == pytest.approx(expected)
+
+
+def test_spilled_registers_take_lines_of_l1() -> None:
+    """200 bytes a thread, on all SMs side by side."""
+    plain = launch(SMS * 64)
+    spills = with_(plain, spill_store_bytes=100, spill_load_bytes=100)
+    more = parts(spills)[Part.L1] - parts(plain)[Part.L1]
+    assert more * MHZ == pytest.approx(200 * 256 * 64 / 128)
+
+
+def test_reading_and_writing_together_have_a_bandwidth_of_their_own() -> None:
+    one = launch(2**18, loads=1, stores=1)
+    found = launch_time(one, H200, ROUND, L2(H200.figures.l2_bytes))
+    bytes_moved = found.moved.dram_read + found.moved.dram_written
+    assert found.parts_us[Part.DRAM] == pytest.approx(bytes_moved / H200.figures.copy_bytes_per_s * 1e6)
+
+
+def test_l1_is_what_the_shared_memory_of_all_blocks_of_an_sm_leaves() -> None:
+    one = launch(SMS * 4, shared_bytes=20 * 1024)
+    shape, _ = times._shape(one, H200)
+    reserved = H200.figures.reserved_shared_bytes
+    assert times._l1s(one, H200, shape).capacity == H200.figures.l1_bytes - 4 * (20 * 1024 + reserved)
+
+
+def sweeping(overlap: float, blocks: int, *, written: bool = False) -> Traffic:
+    """Blocks touch `overlap` times as much as there is, neighbours the same, in 100 waves of all blocks."""
+    of_one = 1000.0
+    ends = ((1, of_one), (blocks, of_one * blocks * blocks_share(overlap, blocks)))
+    return Traffic(
+        buffer=0,
+        bytes=2**40,
+        load_requests=0 if written else blocks,
+        load_sectors=0 if written else 100 * of_one * blocks,
+        missed_sectors=0 if written else 100 * of_one * blocks,
+        store_sectors=100 * of_one * blocks if written else 0,
+        footprints=tuple(Footprint(blocks=n, read=0 if written else s, written=s if written else 0) for n, s in ends),
+    )
+
+
+def blocks_share(overlap: float, blocks: int) -> float:
+    """Of what all blocks touch, the part that is distinct, by a power law that has `overlap` at 100 waves."""
+    return float(overlap ** -(math.log(blocks) / math.log(100)))
+
+
+def test_waves_that_come_again_and_again_read_what_l2_has_lost() -> None:
+    """Of a buffer a quarter larger than L2 half is gone; edges of neighbouring waves are still there."""
+    blocks, in_flight = 100 * 1000, 1000
+    for overlap, again in ((2, 0.0), (5, 0.5)):
+        traffic = sweeping(overlap, blocks)
+        once = traffic.footprints[-1].read * 32
+        found = moved((traffic,), blocks, in_flight, L2(once / 1.25))
+        assert found.dram_read == pytest.approx(once + again * (overlap - 1) * once, rel=1e-6), overlap
+
+
+def test_waves_that_write_again_and_again_write_what_l2_has_lost() -> None:
+    blocks = 100 * 1000
+    traffics = (sweeping(5, blocks), sweeping(5, blocks, written=True).model_copy(update={"buffer": 1}))
+    once = traffics[0].footprints[-1].read * 32
+    found = moved(traffics, blocks, 1000, L2(once / 100))
+    assert found.dram_written == pytest.approx(5 * once - 0.3 * once / 100, rel=1e-6)
+
+
+def test_what_blocks_have_in_common_by_chance_is_not_found_in_l1() -> None:
+    """Eight blocks touch 95 % of what they would with nothing in common."""
+    blocks = 1000 * SMS
+    traffic = gather(blocks)
+    points = tuple(Footprint(blocks=n, read=each, written=0) for n, each in ((1, 1024), (8, 0.95 * 8 * 1024)))
+    chance = traffic.model_copy(update={"footprints": (*points, footprints(1.0)[-1].model_copy(update={"read": 5e5}))})
+    found = moved((chance,), blocks, 8 * SMS, L2(60e6), L1s(SMS, 256e3))
+    assert found.missed_sectors == pytest.approx(chance.missed_sectors)
