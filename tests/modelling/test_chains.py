@@ -81,7 +81,7 @@ def test_a_loop_of_one_block_is_unrolled() -> None:
 
 
 def test_a_loop_that_stands_for_one_instruction_has_no_branch() -> None:
-    code = ("call 4000 <cudamaster_cpu_lane>", "cmp %eax,%ebx", "jne 0 <loop>")
+    code = ("call 4000 <cudamaster_cpu_lane>", "addss %xmm9,%xmm1", "cmp %eax,%ebx", "jne 0 <loop>")
     assert sum(cycles(*code, following={0: [1], 1: [0]}, starts=(0, 1))) == 5
 
 
