@@ -137,3 +137,11 @@ def test_elements_of_an_array_on_the_stack_are_one() -> None:
     code = ("mov %rbx,%rdi", f"call {READ}", "movslq (%rbx),%rax", "mov %rax,0x20(%rsp,%rcx,8)", "lea 0x4(%rbp),%rdi",
             f"call {READ}", "mov 0x20(%rsp,%rdx,8),%rax", "lea (%r12,%rax,4),%rdi", f"call {READ}", "nop")  # fmt: skip
     assert found(*code) == {9: [2]}
+
+
+def test_an_element_that_is_written_leaves_the_others() -> None:
+    """Which one is read with an index is not known: it may come from either load."""
+    code = ("mov %rbx,%rdi", f"call {READ}", "movslq (%rbx),%rax", "mov %rax,0x20(%rsp,%rcx,8)",
+            "movq $0x0,0x20(%rsp,%rcx,8)", "mov 0x20(%rsp,%rdx,8),%rax", "lea (%r12,%rax,4),%rdi", f"call {READ}",
+            "nop")  # fmt: skip
+    assert found(*code) == {8: [2]}

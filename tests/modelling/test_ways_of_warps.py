@@ -87,7 +87,7 @@ def test_a_warp_that_spins_is_not_waited_for() -> None:
     one = with_(launch(SMS), waits_of_warp=spread(10, 10_000), cold_waits_of_warp=spread(1, 1))
     even = with_(one, waits_of_warp=spread(10))
     assert latency_cycles(one) == latency_cycles(even)
-    way = Way(instructions=spread(10, 9000), waits=spread(10, 10_000), cold_waits=spread(1))
+    way = Way(instructions=spread(5000, 9000), waits=spread(5000, 10_000), cold_waits=spread(1))
     assert latency_cycles(with_(one, way_of_block=way)) == latency_cycles(even)
     busy = with_(one, cold_waits_of_warp=spread(1, 100))
     assert latency_cycles(busy) > latency_cycles(even) + 9000 * H200.figures.l1_latency_cycles

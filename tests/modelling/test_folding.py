@@ -1,0 +1,70 @@
+"""Counts of a launch from those of its traced blocks, which the observer writes: each figure is scaled, none taken for
+another."""
+
+from __future__ import annotations
+
+from cudamaster.devices.cpu.instructions import Code
+from cudamaster.modelling import gpu, tracing
+from cudamaster.modelling.counts import Launch
+
+# Ten blocks of one warp, of which five were traced. The basic block at 16 was executed 20 times.
+WRITTEN: dict[str, object] = {
+    "event": "launch",
+    "kernel": "k",
+    "function": 0,
+    "grid": (10, 1, 1),
+    "block": (32, 1, 1),
+    "cluster": (1, 1, 1),
+    "dynamic_shared_bytes": 0,
+    "cooperative": False,
+    "blocks": 10,
+    "traced": 5,
+    "left_out": False,
+    "events": 100,
+    "dropped": 0,
+    "accesses": (50, 0, 0),
+    "executed": [(16, 20, 640)],
+    "traffic": [],
+    "shared": ((0, 0), (0, 0), (0, 0)),
+    "bulk_bytes": 0,
+    "factor_bytes": 0,
+    "products": (0, 0, 0, 0),
+    "local_requests": 0,
+    "atomics": (0, 0, 0, 0, 0),
+    **{name: (5 * (number + 1), 5, 100 + number) for number, name in enumerate(tracing._SPREADS)},
+}
+CODE = Code({16: {"fma": 3.0}}, [16], chains={16: 12.0})
+
+
+def folded(**changes: object) -> Launch:
+    """The launch, where the observer wrote something else."""
+    return tracing._launch(tracing._Launch.model_validate({**WRITTEN, **changes}), CODE, (), gpu.load())
+
+
+def test_instructions_and_chains_are_those_of_all_blocks() -> None:
+    found = folded()
+    assert found.instructions.fma == 3 * 20 * 2
+    assert found.chained_cycles == 12 * 20 * 2
+    assert folded(dropped=100).chained_cycles == 2 * found.chained_cycles
+
+
+def test_no_figure_of_a_warp_is_another_one() -> None:
+    """Means are 1, 2, 3 ... in the order in which the observer writes them, the largest 100, 101 ..."""
+    found = folded()
+    assert found.way_of_block is not None
+    spreads = (
+        *(found.barriers, found.requests_of_warp, found.waits_of_warp, found.cold_waits_of_warp),
+        *(found.instructions_of_warp, found.instructions_of_block, found.cluster_fences, found.slept_ns_of_warp),
+        *(found.way_of_block.instructions, found.way_of_block.waits, found.way_of_block.cold_waits),
+    )
+    assert [(each.mean, each.largest) for each in spreads] == [(n + 1, 100 + n) for n in range(len(spreads))]
+
+
+def test_a_block_takes_all_only_from_a_common_counter() -> None:
+    """One of five did 98 % of the work: without atomics nothing is shared out, and neither with 90 %."""
+    all_in_one = {"block_instructions": (1000, 5, 980), "way_instructions": (1000, 5, 980)}
+    counter = {"atomics": (1, 1, 1, 1, 1)}
+    assert folded(**all_in_one).instructions_of_block.largest == 980
+    assert folded(**all_in_one, **counter).instructions_of_block.largest == 98
+    most = {"block_instructions": (1000, 5, 900), "way_instructions": (1000, 5, 900)}
+    assert folded(**most, **counter).instructions_of_block.largest == 900
