@@ -15,7 +15,7 @@ KNOWLEDGE = """
 #include <vector>
 namespace executor { namespace check {
 struct Access { uint32_t segment; unsigned thread; bool writes; };
-inline bool conflict(const Access& a, const Access& b) { return a.writes || b.writes; }
+inline bool conflict(const Access& a, const Access& b) { return (a.writes || b.writes) && a.thread != b.thread; }
 } }
 """
 # Ten segments are a block's.
@@ -63,7 +63,7 @@ int main() {
             } else {
                 uintptr_t address = 0x10000 + any(130 * chunk);
                 size_t bytes = 1u << any(5);
-                Access now{99, 9, any(2) == 1};
+                Access now{99, any(4), any(2) == 1};
                 bool expected = false;
                 for (const Copy& one : list)
                     for (uintptr_t at = address >> shift; at <= (address + bytes - 1) >> shift; ++at)
