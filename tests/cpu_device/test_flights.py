@@ -50,7 +50,12 @@ int main() {
                 uintptr_t address = 0x10000 + any(80) * chunk;
                 size_t bytes = any(40) * chunk + (any(8) ? 0 : any(chunk));
                 Copy copy{address, bytes, address, address + bytes / chunk * chunk, {any(30), any(4), any(2) == 1}};
-                flights.take_off((const char*)address, bytes, copy.access);
+                if (!list.empty() && any(2)) { // the bytes of another one
+                    Access own = copy.access;
+                    copy = list[any((unsigned)list.size())];
+                    copy.access = own;
+                }
+                flights.take_off((const char*)copy.address, copy.bytes, copy.access);
                 list.push_back(copy);
             } else if (what == 1 && !list.empty()) {
                 Copy copy = list[any((unsigned)list.size())];

@@ -198,3 +198,12 @@ def test_what_blocks_have_in_common_by_chance_is_not_found_in_l1() -> None:
     chance = traffic.model_copy(update={"footprints": (*points, footprints(1.0)[-1].model_copy(update={"read": 5e5}))})
     found = moved((chance,), blocks, 8 * SMS, L2(60e6), L1s(SMS, 256e3))
     assert found.missed_sectors == pytest.approx(chance.missed_sectors)
+
+
+def test_blocks_that_load_everything_twice_gather_nothing() -> None:
+    """The counts know what such a block finds in its L1."""
+    blocks = 1000 * SMS
+    traffic = gather(blocks)
+    twice = traffic.model_copy(update={"load_sectors": 2 * traffic.load_sectors})
+    found = moved((twice,), blocks, 8 * SMS, L2(60e6), L1s(SMS, 256e3))
+    assert found.missed_sectors == pytest.approx(twice.missed_sectors)
