@@ -408,7 +408,7 @@ def test_a_command_is_the_same_in_every_folder(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_example_searches_on_the_cpu_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few lines that edit a file and call `cudamaster evaluate`: real builds, a gain, and a record that is shown."""
+    """A few lines that edit a file and call `cudamaster evaluate`: real builds, kernels worth a GPU, a record of it."""
     monkeypatch.setattr(CpuDevice, "has_debug_build", False)
     command = shlex.join([sys.executable, str(ROOT / "examples" / "agent" / "agent.py")])
     run = cudamaster.optimize(
@@ -416,8 +416,10 @@ def test_the_example_searches_on_the_cpu_device(tmp_path: Path, monkeypatch: pyt
     )
     ideas = [idea for idea, _, _ in told(run.result)]
     assert ideas == ["128 threads in a block", "64 threads in a block"]
-    assert run.result.improved
-    assert "threads = 64" in run.best.code
+    # The model cannot tell block sizes of this kernel apart, so both are offered to a GPU.
+    assert not run.result.improved
+    assert sorted(each.round for each in run.result.contenders) == [1, 2]
+    assert any("threads = 64" in each.candidate.code for each in run.result.contenders)
     shown = CliRunner().invoke(main, ["show", str(run.path)])
     assert "64 threads in a block" in shown.output
     assert "All 2 submissions of this search are judged." in (run.path / "agent.log").read_text()
