@@ -49,6 +49,7 @@ def test_honest_kernels_raise_nothing(program):
         ("no-fence", "race"),
         ("no-barrier-before-ticket", "race"),
         ("chain-without-fence", "race"),
+        ("not-told", "race"),
         ("plain-flags", "race"),
         ("no-lock", "race"),
         ("cleared-late", "race"),

@@ -80,6 +80,24 @@ template <int FENCE, class Flag> __global__ void chain_kernel(const float* in, f
         flags[blockIdx.x] = 1;
     }
 }
+// The same, but one lane waits and another one reads: what the first knows of other blocks, the second learns when they
+// meet.
+template <int WARP> __global__ void told_kernel(const float* in, float* out, volatile int* flags) {
+    if (threadIdx.x == 0 && blockIdx.x > 0) {
+        while (flags[blockIdx.x - 1] == 0)
+            __nanosleep(10);
+        __threadfence();
+    }
+    if (WARP)
+        __syncwarp();
+    if (threadIdx.x == 1)
+        out[blockIdx.x] = (blockIdx.x > 0 ? out[blockIdx.x - 1] : 0) + in[blockIdx.x];
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        flags[blockIdx.x] = 1;
+    }
+}
 template <int LOCK> __global__ void lock_kernel(float* out, int* lock) {
     if (threadIdx.x % 32 == 0) {
         while (LOCK && atomicCAS(lock, 0, 1) != 0)
@@ -225,6 +243,8 @@ int main(int argc, char** argv) {
             last_block_kernel<1, 1><<<5, 64>>>(in, out);
             cudaMemset(flags, 0, 64 * sizeof(int));
             chain_kernel<1><<<7, 32>>>(in, out, strong);
+            cudaMemset(flags, 0, 64 * sizeof(int));
+            told_kernel<1><<<7, 32>>>(in, out, strong);
             cudaLaunchCooperativeKernel(grid_kernel<1>, 4, 64, pointers, 0, nullptr);
         }
         reuse_kernel<1><<<2, 64, 64 * sizeof(float)>>>(in, out);
@@ -258,6 +278,8 @@ int main(int argc, char** argv) {
         last_block_kernel<1, 0><<<5, 64>>>(in, out);
     else if (is("chain-without-fence"))
         chain_kernel<0><<<7, 32>>>(in, out, strong);
+    else if (is("not-told"))
+        told_kernel<0><<<7, 32>>>(in, out, strong);
     else if (is("plain-flags"))
         chain_kernel<1><<<7, 32>>>(in, out, flags);
     else if (is("no-lock"))
