@@ -11,20 +11,12 @@
 #include <functional>
 #include <chrono>
 #include <cuda_runtime.h>
-#define OK(x)                                                                                                \
-    do {                                                                                                     \
-        cudaError_t e_ = (x);                                                                                \
-        if (e_ != cudaSuccess) {                                                                             \
-            printf("FAIL %s line %d: %s\n", #x, __LINE__, cudaGetErrorString(e_));                           \
-            cudaGetLastError();                                                                              \
-        }                                                                                                    \
-    } while (0)
+#include "median.h"
 static char* big;
 static const size_t kBig = 1ull << 30;
 static char* flushed;
 static const size_t kFlush = 256u << 20;
 static unsigned long long* out;
-static cudaEvent_t e0, e1;
 __global__ void sweep(const unsigned* p, size_t n, unsigned* o) {
     unsigned s = 0;
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
@@ -35,22 +27,8 @@ __global__ void sweep(const unsigned* p, size_t n, unsigned* o) {
 static void flush() {
     sweep<<<528, 512>>>((unsigned*)flushed, kFlush / 4, (unsigned*)out);
 }
-static float timed(std::function<void()> f, int reps = 5, bool cold = false) {
-    std::vector<float> t;
-    f();
-    for (int i = 0; i < reps; ++i) {
-        if (cold)
-            flush();
-        OK(cudaEventRecord(e0));
-        f();
-        OK(cudaEventRecord(e1));
-        OK(cudaEventSynchronize(e1));
-        float ms;
-        cudaEventElapsedTime(&ms, e0, e1);
-        t.push_back(ms * 1000);
-    }
-    std::sort(t.begin(), t.end());
-    return t[t.size() / 2];
+static float timed(const std::function<void()>& f, int reps = 5, bool cold = false) {
+    return median_us(f, reps, cold ? flush : nullptr);
 }
 __device__ __forceinline__ unsigned ldca(const void* p) {
     unsigned v;

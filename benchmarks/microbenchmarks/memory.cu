@@ -13,21 +13,13 @@
 #include <functional>
 #include <cuda_runtime.h>
 #include <chrono>
+#include "median.h"
 namespace cg = cooperative_groups;
-#define OK(x)                                                                                                \
-    do {                                                                                                     \
-        cudaError_t e_ = (x);                                                                                \
-        if (e_ != cudaSuccess) {                                                                             \
-            printf("FAIL %s line %d: %s\n", #x, __LINE__, cudaGetErrorString(e_));                           \
-            cudaGetLastError();                                                                              \
-        }                                                                                                    \
-    } while (0)
 static char* big;
 static size_t kBig = 2ull << 30; // 2 GiB
 static char* flushed;
 static size_t kFlush = 256u << 20;
 static unsigned long long* out;
-static cudaEvent_t e0, e1;
 __global__ void fill(unsigned* p, size_t n) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
         p[i] = p[i] * 3 + 1;
@@ -35,22 +27,8 @@ __global__ void fill(unsigned* p, size_t n) {
 static void flush() {
     fill<<<528, 512>>>((unsigned*)flushed, kFlush / 4);
 }
-static float timed(std::function<void()> f, int reps = 5, bool cold = false) {
-    std::vector<float> t;
-    f();
-    for (int i = 0; i < reps; ++i) {
-        if (cold)
-            flush();
-        OK(cudaEventRecord(e0));
-        f();
-        OK(cudaEventRecord(e1));
-        OK(cudaEventSynchronize(e1));
-        float ms;
-        cudaEventElapsedTime(&ms, e0, e1);
-        t.push_back(ms * 1000);
-    }
-    std::sort(t.begin(), t.end());
-    return t[t.size() / 2];
+static float timed(const std::function<void()>& f, int reps = 5, bool cold = false) {
+    return median_us(f, reps, cold ? flush : nullptr);
 }
 __device__ __forceinline__ unsigned mix(unsigned x) {
     x ^= x >> 16;
