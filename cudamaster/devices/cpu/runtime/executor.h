@@ -180,6 +180,7 @@ struct Bulk {
     bool again = false;                   // the source was read for another block already
     bool taken = false;                   // its source was read ...
     std::vector<char> content;            // ... and was this
+    unsigned read = 0, written = 0;       // of an observer: as what it knows the two
 };
 struct BulkGroups {
     std::vector<Bulk> pending;

@@ -197,8 +197,7 @@ Bulk bulk_copy(void* target, const void* source, unsigned bytes, void* place, Cu
 void set_off(Bulk bulk) {
     Worker& self = *worker;
     phase_at(bulk.barrier);
-    observe::bulk_starts(self, bulk);
-    observe::mbarrier_arrives(self, bulk.barrier, self.linear); // who waits for it knows of the copy
+    observe::bulk_starts(self, bulk); // who waits for it knows of the copy
     owner_of(bulk.barrier).bulks.push_back(std::move(bulk));
 }
 
@@ -287,9 +286,9 @@ using namespace executor;
 void cudamaster_cpu_mbarrier_init(void* place, unsigned count) {
     if (!count || count >= 1u << 20)
         fail_block("an mbarrier for less than 1 or more than 2^20 - 1 arrivals");
+    observe::mbarrier_begins(*worker, place, __builtin_return_address(0));
     word_at(place) = 0;
     put(place, {count, count, 0, 0});
-    observe::mbarrier_begins(*worker, place, __builtin_return_address(0));
 }
 
 void cudamaster_cpu_proxy_fence(int of) {
@@ -297,11 +296,16 @@ void cudamaster_cpu_proxy_fence(int of) {
 }
 
 void cudamaster_cpu_mbarrier_inval(void* place) {
+    observe::mbarrier_ends(*worker, place, __builtin_return_address(0));
     phase_at(place);
     word_at(place) = kNever;
 }
 
 void cudamaster_cpu_mbarrier_bytes(void* place, long long by) {
+    if (by > 0)
+        observe::mbarrier_expects(*worker, place, __builtin_return_address(0));
+    else
+        observe::mbarrier_is_used(*worker, place, false, __builtin_return_address(0));
     Phase phase = phase_at(place);
     change_bytes(place, phase, by);
     settle_at(place, phase);
@@ -309,6 +313,7 @@ void cudamaster_cpu_mbarrier_bytes(void* place, long long by) {
 
 unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned count, unsigned bytes, int how) {
     Worker& self = *worker;
+    observe::mbarrier_is_used(self, place, false, __builtin_return_address(0));
     Phase phase = phase_at(place);
     unsigned long long state = word_at(place);
     if (how & CUDAMASTER_CPU_RELAXED)
@@ -334,6 +339,8 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int how) {
     if (&owner_of(place) != &self)
         fail_block("a wait at an mbarrier of another block of the cluster");
     bool refuses = blocks && phase_at(place).parity == parity && refuse(self.current, place);
+    if (!refuses)
+        observe::mbarrier_is_used(self, place, true, __builtin_return_address(0));
     blocks = blocks && !refuses;
     unsigned& polls = refuses ? self.current->refusals : self.polls;
     if (phase_at(place).parity == parity && !blocks && ++polls % kMostPolls == 0)
@@ -368,6 +375,7 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int how) {
 // The arrival comes when the thread's copies up to now have.
 void cudamaster_cpu_copy_arrive(void* place, int counted) {
     Worker& self = *worker;
+    observe::mbarrier_is_used(self, place, false, __builtin_return_address(0));
     Phase phase = phase_at(place);
     if (!counted) {
         ++phase.pending;
