@@ -82,13 +82,14 @@ template <int left> __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
 __device__ __forceinline__ void arrive_with_copies(const void* barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address_of(barrier)) : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address_of(barrier))
+                 : "memory");
 }
 __device__ __forceinline__ void send(const void* to, const void* barrier, unsigned rank, unsigned value) {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(
-                     there(to, rank)),
-                 "r"(value), "r"(there(barrier, rank))
-                 : "memory");
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(there(to, rank)),
+        "r"(value), "r"(there(barrier, rank))
+        : "memory");
 }
 __device__ __forceinline__ unsigned look_there(const void* from, unsigned rank) {
     unsigned value;
@@ -325,8 +326,8 @@ __global__ void box_overwritten(Given g, const __grid_constant__ CUtensorMap map
     __syncthreads();
     if (t == 0) {
         asm volatile(
-            "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
-            "r"(0), "r"(0), "r"(address_of(tile))
+            "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(0),
+            "r"(0), "r"(address_of(tile))
             : "memory");
         commit_stores();
     }
@@ -902,12 +903,14 @@ __global__ void __cluster_dims__(2) multicast_into_ended(Given g) {
 __device__ __forceinline__ void multiply(float (&d)[4], const unsigned short* factors) {
     unsigned long long start = __cvta_generic_to_shared(factors) >> 4;
     unsigned long long a = start | 8ull << 16 | 16ull << 32, b = (start + 128) | 8ull << 16 | 16ull << 32;
-    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "l"(a), "l"(b));
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "l"(a), "l"(b));
 }
 constexpr unsigned kFactors = 64 * 16 + 8 * 16;
-template <class Between> __device__ __forceinline__ void product(Given g, unsigned short* factors, Between between) {
+template <class Between>
+__device__ __forceinline__ void product(Given g, unsigned short* factors, Between between) {
     unsigned t = threadIdx.x;
     for (unsigned i = t; i < kFactors; i += blockDim.x)
         factors[i] = 0x3f80;

@@ -86,7 +86,7 @@ void mbarrier_begins(Worker& self, const void* place, const void* site) {
     Locked locked;
     ClusterState& cluster = *of(self).cluster;
     auto& barrier = cluster.mbarriers[place] = {};
-    barrier.init = access_now(of(self), self.linear, sizeof(uint64_t), kWrite, site);
+    barrier.init = access_now(of(self), self.linear, sizeof(uint64_t), kWrite | kBarrier, site);
     barrier.number = cluster.made++;
 }
 void mbarrier_ends(Worker&, const void* place, const void* site) {
@@ -96,7 +96,7 @@ void mbarrier_is_used(Worker& self, const void* place, bool waits, const void* s
     use(self, place, waits ? 0 : kWrite | kReads, site);
 }
 void mbarrier_expects(Worker& self, const void* place, const void* site) {
-    use(self, place, kWrite | kReads, site);
+    use(self, place, kWrite, site);
     Locked locked;
     auto& barrier = of(self).cluster->mbarriers[place];
     barrier.announced.push_back(barrier.last);
@@ -133,8 +133,8 @@ void mbarrier_completes(Worker& self, const void* place) {
     look_for_announcements(place, barrier);
     ++barrier.phases;
     if (barrier.copies) {
-        auto all = barrier.gathered ? std::make_shared<Knowledge>(*barrier.gathered)
-                                    : std::make_shared<Knowledge>();
+        auto all =
+            barrier.gathered ? std::make_shared<Knowledge>(*barrier.gathered) : std::make_shared<Knowledge>();
         (*all)[kMbarriers].add(barrier.phase(barrier.phases + 1));
         barrier.gathered = all;
     }

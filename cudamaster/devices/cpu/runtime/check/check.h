@@ -77,8 +77,8 @@ struct BlockState {
     std::map<uint64_t, Visit>
         visits; // to its shared memory from other blocks: the last of each of their threads
     bool ended = false;
-    uint32_t late = 0;    // which the running thread begins
-    uint32_t product = 0; // of the running thread, pieces of which have been told
+    uint32_t late = 0;             // which the running thread begins
+    uint32_t product = 0;          // of the running thread, pieces of which have been told
     const void* dynamic = nullptr; // base of the range of dynamic shared memory
     size_t dynamic_bytes = 0;
     uintptr_t harmless[64] = {}; // pages of nobody's memory, seen in this launch

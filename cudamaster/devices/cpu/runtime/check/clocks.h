@@ -27,9 +27,9 @@ struct BlockClock {
     bool met_any[kMaxThreads / kWarp];
     // How far a lane knows another one, and behind those the products that the warp has waited for.
     uint32_t met[kMaxThreads / kWarp][kWarp][kWarp + 1];
-    uint32_t waited[kMaxThreads / kWarp]; // times that a warp has waited for products
+    uint32_t waited[kMaxThreads / kWarp];               // times that a warp has waited for products
     std::deque<uint32_t> products[kMaxThreads / kWarp]; // that are under way, each a late one
-    bool unfenced[kMaxThreads];        // has used global memory since its last fence
+    bool unfenced[kMaxThreads];                         // has used global memory since its last fence
     Known known[kMaxThreads], fenced[kMaxThreads];
     bool proxies = false;                            // some thread has fenced for the asynchronous proxy
     bool unproxied[Proxied::kMemories][kMaxThreads]; // has written there since its last such fence

@@ -17,8 +17,9 @@ enum Kind : uint8_t {
     kAtomic = 4,
     kReads = 8,  // an atomic that needs the old value
     kAsync = 16, // by an asynchronous copy in bulk, or a product of a warpgroup: through a proxy of their own
-    kBarrier = 32, // of an mbarrier: its init or end, or as an atomic an arrival or a wait, which hand on what they say
-    kLate = 64,    // made at some time up to a wait: `count` tells which of the launch's late ones it belongs to
+    kBarrier =
+        32, // of an mbarrier: its init or end, or as an atomic an arrival or a wait, which hand on what they say
+    kLate = 64, // made at some time up to a wait: `count` tells which of the launch's late ones it belongs to
 };
 
 struct Access {
