@@ -50,6 +50,8 @@ MISTAKES = {
     "copy_over_readers": "race",
     "copy_source_overwritten": "race",
     "copy_by_barrier_not_waited": "early",
+    "copy_fenced_too_early": "unfenced",
+    "copy_fenced_before_wait": "unfenced",
     "cluster_no_wait": "unstarted",
     "cluster_ends": "that has ended",
     "cluster_ends_before_arrival": "that has ended",

@@ -720,6 +720,46 @@ __global__ void copy_by_barrier_not_waited(Given g) {
     g.out[t] = tile[t % 32];
 }
 
+// A fence between proxies before they have come, as the arrival that they make has: the copy out of the tile needs one behind that.
+__global__ void copy_fenced_too_early(Given g) {
+    unsigned t = threadIdx.x;
+    __shared__ __align__(128) float tile[kThreads];
+    __shared__ uint64_t all;
+    make(&all, kThreads);
+    __syncthreads();
+    copy(&tile[t], g.in + t);
+    if (g.wrong)
+        fence_proxies();
+    arrive_with_copies(&all);
+    wait_for(&all, 0);
+    if (!g.wrong)
+        fence_proxies();
+    __syncthreads();
+    if (t == 0) {
+        store(g.out, tile, kBytes);
+        commit_stores();
+        wait_for_stores<0>();
+    }
+}
+// The same of a group.
+__global__ void copy_fenced_before_wait(Given g) {
+    unsigned t = threadIdx.x;
+    __shared__ __align__(128) float tile[kThreads];
+    copy(&tile[t], g.in + t);
+    commit_copies();
+    if (g.wrong)
+        fence_proxies();
+    wait_for_copies<0>();
+    if (!g.wrong)
+        fence_proxies();
+    __syncthreads();
+    if (t == 0) {
+        store(g.out, tile, kBytes);
+        commit_stores();
+        wait_for_stores<0>();
+    }
+}
+
 // ---- clusters
 
 // A block reads in another one that has come to the barrier, but has not waited there itself.
@@ -1030,6 +1070,8 @@ int main(int, char** names) {
     CASE(copy_over_readers, 1, kThreads);
     CASE(copy_source_overwritten, 1, kThreads);
     CASE(copy_by_barrier_not_waited, 1, kThreads);
+    CASE(copy_fenced_too_early, 1, kThreads);
+    CASE(copy_fenced_before_wait, 1, kThreads);
     CASE(cluster_no_wait, 2, kThreads);
     CASE(cluster_ends, 2, kThreads);
     CASE(cluster_ends_before_arrival, 2, kThreads);

@@ -140,7 +140,7 @@ void land_for(Worker& self, void* place) {
         self.bulks.erase(self.bulks.begin() + static_cast<long>(i));
         Phase phase = phase_at(place);
         if (bulk.arrives) {
-            land_copies_of(self, bulk.thread, bulk.copies);
+            land_copies_of(self, bulk.thread, bulk.copies, place);
             take_arrivals(phase, 1);
         } else {
             land(bulk);

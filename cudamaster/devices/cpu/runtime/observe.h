@@ -57,7 +57,7 @@ CUDAMASTER_CPU_HOOK(void numbered_completes([[maybe_unused]] Worker& self,
                                             [[maybe_unused]] const unsigned* members,
                                             [[maybe_unused]] const unsigned* takers))
 // It starts an asynchronous copy; the copy is made, and its thread knows.
-CUDAMASTER_CPU_HOOK(void copy_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
+CUDAMASTER_CPU_HOOK(void copy_starts([[maybe_unused]] Worker& self, [[maybe_unused]] Copy& copy))
 CUDAMASTER_CPU_HOOK(void copy_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
 // An mbarrier is about to be initialised, or to end; a thread to arrive there, to wait or to announce bytes.
 CUDAMASTER_CPU_HOOK(void mbarrier_begins([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,

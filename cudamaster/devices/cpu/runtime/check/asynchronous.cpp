@@ -64,20 +64,31 @@ namespace observe {
 
 using namespace check;
 
-// The copy reads and writes at some time from here up to the wait: it is held against the others at both ends, and in
-// between the bytes are in flight.
-void copy_starts(Worker& self, const Copy& copy) {
-    observe_access(copy.source, copy.from_source, 0, copy.site);
-    observe_access(copy.target, copy.bytes, kWrite, copy.site);
-    take_off(of(self).cluster->flights, copy.target, copy.bytes, kWrite, copy.site);
+// The copy reads and writes at some time from here up to the wait: until then the bytes are in flight.
+void copy_starts(Worker& self, Copy& copy) {
+    BlockState& block = of(self);
+    if (!copy.late) {
+        Locked locked;
+        copy.late = state().clock.begin_late();
+    }
+    block.late = copy.late;
+    observe_access(copy.source, copy.from_source, kLate, copy.site);
+    observe_access(copy.target, copy.bytes, kLate | kWrite, copy.site);
+    take_off(block.cluster->flights, copy.target, copy.bytes, kLate | kWrite, copy.site);
 }
 
 void copy_lands(Worker& self, const Copy& copy) {
-    land(of(self).cluster->flights, of(self), copy.target, copy.bytes, copy.thread);
-    if (copy.for_arrival)
-        return; // who sees the phase complete knows of it since it began
-    observe_access(copy.source, copy.from_source, 0, copy.site);
-    observe_access(copy.target, copy.bytes, kWrite, copy.site);
+    BlockState& block = of(self);
+    land(block.cluster->flights, block, copy.target, copy.bytes, copy.thread);
+    Locked locked;
+    if (!copy.barrier) {
+        state().clock.end_late(copy.late, block.clock, copy.thread);
+        block.clock.unproxied[Proxied::kShared][copy.thread] = true; // written now
+        return;
+    }
+    auto& barrier = block.cluster->mbarriers[copy.barrier];
+    barrier.copies = true;
+    state().clock.end_late_in_phase(copy.late, barrier.phase(barrier.phases + 2));
 }
 
 // What a thread knows when it arrives goes to whoever sees the phase complete.

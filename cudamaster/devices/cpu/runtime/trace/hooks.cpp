@@ -409,7 +409,7 @@ void waited(Worker& self, const void* place) {
 }
 
 // Two requests, as if the thread had made them; when they are done nobody is asked.
-void copy_starts(Worker&, const Copy& copy) {
+void copy_starts(Worker&, Copy& copy) {
     copies_asynchronously(copy.target, copy.source, copy.bytes, copy.from_source, copy.site);
 }
 void copy_lands(Worker&, const Copy&) {}
