@@ -35,6 +35,7 @@ MISTAKES = {
     "load_announced_too_late": "race",
     "load_tells_nothing_of_issuer": "race",
     "load_source_overwritten": "race",
+    "load_left_at_end": "ends before a copy in bulk into its shared memory",
     "load_over_readers": "race",
     "load_freed_too_early": "race",
     "init_unknown_to_waiters": "race",

@@ -478,6 +478,21 @@ __global__ void load_source_overwritten(Given g) {
     wait_for(&full, 0);
     g.out[t] = tile[t];
 }
+// The block may end before it has come: the next block's shared memory may be there then.
+__global__ void load_left_at_end(Given g) {
+    unsigned t = threadIdx.x;
+    __shared__ __align__(128) float tile[kThreads];
+    __shared__ uint64_t full;
+    make(&full, 1);
+    __syncthreads();
+    if (t == 0) {
+        expect(&full, kBytes);
+        load(tile, g.in, kBytes, &full);
+    }
+    if (!g.wrong)
+        wait_for(&full, 0);
+    g.out[t] = 1;
+}
 // The ring's next tile comes while one warp still reads: it has not told.
 __global__ void load_over_readers(Given g) {
     unsigned t = threadIdx.x;
@@ -1055,6 +1070,7 @@ int main(int, char** names) {
     CASE(load_announced_too_late, 1, kThreads);
     CASE(load_tells_nothing_of_issuer, 1, kThreads);
     CASE(load_source_overwritten, 1, kThreads);
+    CASE(load_left_at_end, 1, kThreads);
     CASE(load_over_readers, 1, kThreads);
     CASE(load_freed_too_early, 1, kThreads);
     CASE(init_unknown_to_waiters, 1, kThreads);

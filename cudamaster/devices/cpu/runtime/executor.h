@@ -364,6 +364,7 @@ void land_copies_of(Worker& self, unsigned thread, size_t count, const void* bar
 bool land_at_mbarriers(Worker& self);
 bool give_up_at_mbarriers(Worker& self);
 bool has_unread_source(const Worker& self, unsigned thread);
+bool lacks_bulk(const Worker& self, unsigned thread);
 void end_bulks(Worker& self);
 void start_bulk(Bulk bulk);
 // The places in the shared memory of each of the cluster's `blocks` (bits), and whether it is not the first of them.

@@ -258,6 +258,12 @@ bool has_unread_source(const Worker& self, unsigned thread) {
     return std::any_of(pending.begin(), pending.end(), [](const Bulk& bulk) { return !bulk.taken; });
 }
 
+// Whether a copy of the thread into the block's shared memory is on its way still: another block's may be there when it comes.
+bool lacks_bulk(const Worker& self, unsigned thread) {
+    return std::any_of(self.bulks.begin(), self.bulks.end(),
+                       [&](const Bulk& bulk) { return !bulk.arrives && bulk.thread == thread; });
+}
+
 void end_bulks(Worker& self) {
     self.bulks.clear();
     self.stalls = 0;
