@@ -98,7 +98,9 @@ def test_the_words_name_what_is_not_ordered(build_checked):
     code = SOURCE.read_text()
 
     def told(name: str) -> tuple[str, list[str]]:
-        found = [one for of in reports(program.found(name, "wrong")[1], program.executable, code) for one in of.findings]
+        found = [
+            one for of in reports(program.found(name, "wrong")[1], program.executable, code) for one in of.findings
+        ]
         lines = code.splitlines()
         return found[0].what, [lines[line - 1] for line in (found[0].line, found[0].other_line) if line]
 
