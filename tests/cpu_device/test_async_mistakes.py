@@ -59,6 +59,7 @@ MISTAKES = {
     "cluster_arrival_before_init": "unstarted",
     "sent_not_waited_for": "early",
     "sent_before_begin": "unstarted",
+    "sent_before_last_read": "race",
     "sent_over_readers": "early",
     "multicast_waits_by_other": "early",
     "multicast_over_readers": "early",

@@ -871,6 +871,25 @@ __global__ void __cluster_dims__(2) sent_before_begin(Given g) {
     }
     sync_cluster();
 }
+// Who has all that others send knows that they have read what they made it of; but not that they have read what comes then.
+__global__ void __cluster_dims__(2) sent_before_last_read(Given g) {
+    __shared__ unsigned mine[kThreads], points[kThreads];
+    unsigned t = threadIdx.x, rank = blockIdx.x % 2;
+    __shared__ uint64_t full;
+    make(&full, 1);
+    points[t] = t;
+    if (t == 0)
+        expect(&full, kBytes);
+    sync_cluster();
+    unsigned value = points[t ^ 32];
+    send(&mine[t], &full, rank, value);
+    if (g.wrong)
+        value += points[t ^ 32];
+    wait_for(&full, 0);
+    points[t] = mine[t];
+    g.out[blockIdx.x * kThreads + t] = value;
+    sync_cluster();
+}
 // What st.async brings overwrites what the other block still reads.
 __global__ void __cluster_dims__(2) sent_over_readers(Given g) {
     __shared__ unsigned mine[kThreads];
@@ -1094,6 +1113,7 @@ int main(int, char** names) {
     CASE(cluster_arrival_before_init, 2, kThreads);
     CASE(sent_not_waited_for, 2, kThreads);
     CASE(sent_before_begin, 2, kThreads);
+    CASE(sent_before_last_read, 2, kThreads);
     CASE(sent_over_readers, 2, kThreads);
     CASE(multicast_waits_by_other, 2, kThreads);
     CASE(multicast_over_readers, 2, kThreads);

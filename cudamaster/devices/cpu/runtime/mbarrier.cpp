@@ -198,6 +198,8 @@ void set_off(Bulk bulk) {
     Worker& self = *worker;
     phase_at(bulk.barrier);
     observe::bulk_starts(self, bulk); // who waits for it knows of the copy
+    if (bulk.generic)                 // and of what its thread did before, in the same proxy
+        observe::mbarrier_arrives(self, bulk.barrier, self.linear);
     owner_of(bulk.barrier).bulks.push_back(std::move(bulk));
 }
 
