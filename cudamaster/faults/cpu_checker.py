@@ -62,6 +62,9 @@ class _Memory(_Form):
 
 
 class _Party(_Form):
+    """`late`: by a copy or a product that lasts until somebody waits for it."""
+
+    late: bool = False
     access: str
     bytes: int
     place: int
@@ -168,13 +171,14 @@ def _finding(
     between = "Race in a warp without __syncwarp between" if lanes else "Race without a barrier between"
     if here.block != other.block:
         between = "Race of two blocks, which nothing orders"
+    earlier = f"asynchronous {other.access}{place}, which lasts until its wait" if other.late else other.access + place
     example = (
         f"{_thread(here, block=False)} and {_thread(other, block=False)} in block {_tuple(here.block)}"
         if here.block == other.block
         else f"{_thread(here)} and {_thread(other)}"
     )
     return Finding(
-        f"{between}: {here.access} here, {other.access}{place}",
+        f"{between}: {here.access} here, {earlier}",
         name,
         line,
         example,

@@ -19,6 +19,8 @@ SYMBOL_CALLS = words(
     cudaGetSymbolAddress cudaGetSymbolSize
     """
 )
+_SCOPES = frozenset({"translation_unit", "declaration_list", "field_declaration_list"})
+_PARAMETERS = frozenset({"parameter_declaration", "optional_parameter_declaration"})
 _UNEVALUATED = frozenset({"sizeof_expression", "decltype", "alignof_expression"})
 _CONSTANT_CALLS = frozenset({"dim3", "sizeof", "make_float2", "make_float4", "make_int2", "make_int4"})
 # Functions that compilers evaluate themselves, unless the region gives these names a meaning of its own.
@@ -226,13 +228,22 @@ def _host_uses(parsed: Parsed) -> Refusal | None:
         before = parsed.tokens[index - 1].text if index else ""
         node = parsed.root.descendant_for_byte_range(token.start, token.end)
         function = parsed.function_of(node)
-        if node is None or function is None or before == "." or parsed.on_device(function):
+        if node is None or before == "." or parsed.on_device(function):
+            continue
+        if function is None:
+            if _escapes(parsed, node):
+                return Refusal(
+                    "source",
+                    f"host code may come to use the device variable {token.text} by this",
+                    token.line,
+                    "Name it in __global__ and __device__ functions, or as the argument of cudaMemcpyToSymbolAsync.",
+                )
             continue
         if before == ">" and parsed.tokens[index - 2].text == "-":
             continue
         if before != ":" and token.text in _parameters(function):
             continue
-        if not _names_a_symbol(node):
+        if not _names_a_symbol(parsed, node):
             return Refusal(
                 "source",
                 f"host code uses the device variable {token.text}",
@@ -242,19 +253,66 @@ def _host_uses(parsed: Parsed) -> Refusal | None:
     return None
 
 
-def _names_a_symbol(node: Node) -> bool:
+def _escapes(parsed: Parsed, node: Node) -> bool:
+    """Whether a name outside of all functions is that of the variable, in a value that host code may take over.
+
+    Such are default members and arguments, template arguments and constants. Variables of the device may have it.
+    """
+    if node.type != "identifier":
+        return False
+    current: Node = node
+    while (above := current.parent) is not None and above.type not in _SCOPES:
+        if above.type in _UNEVALUATED | {"static_assert_declaration", "enumerator"}:
+            return False
+        if above.type in ("declaration", "field_declaration") and _declares(above, node):
+            return False
+        if above.type == "declaration" and parsed.head_marks(above, _first_declarator(above)) & _DEVICE_MEMORY:
+            return False
+        if above.type in _PARAMETERS and _declares(above, node):
+            return False
+        current = above
+    return True
+
+
+def _declares(declaration: Node, name: Node) -> bool:
+    return any(chain[-1] == name for _, chain in declarators(declaration))
+
+
+def _names_a_symbol(parsed: Parsed, node: Node) -> bool:
+    """Whether a name is not evaluated, or tells a symbol call which variable: plainly, for what host code of the
+    region may see of it is the shadow. A constructor, an operator or a function of the region's would see that.
+    """
     current: Node | None = node
     while current is not None and current.type not in ("compound_statement", "lambda_expression"):
         if current.type in _UNEVALUATED:
             return True
-        if current.type in ("assignment_expression", "update_expression"):
-            return False
-        if current.type == "call_expression":
-            called = current.child_by_field_name("function")
-            name = text_of(called).partition("<")[0].removeprefix("::") if called is not None else ""
-            return name in SYMBOL_CALLS
         current = current.parent
-    return False
+    current = node
+    while (above := current.parent) is not None and _is_plain(parsed, above, current):
+        current = above
+    call = above.parent if above is not None and above.type == "argument_list" else None
+    called = call.child_by_field_name("function") if call is not None and call.type == "call_expression" else None
+    return called is not None and text_of(called).partition("<")[0].removeprefix("::") in SYMBOL_CALLS
+
+
+def _is_plain(parsed: Parsed, expression: Node, part: Node) -> bool:
+    """Whether an expression says which variable, by that part of it, and calls nothing of the region's."""
+    if expression.type in ("parenthesized_expression", "qualified_identifier"):
+        return True
+    if expression.type == "conditional_expression":
+        return part != expression.child_by_field_name("condition")
+    if expression.type == "cast_expression":
+        kind = expression.child_by_field_name("type")
+        return kind is not None and text_of(kind).rstrip().endswith("*")
+    if expression.type == "subscript_expression":
+        return part == expression.child_by_field_name("argument") and not _overloads(parsed)
+    return expression.type == "pointer_expression" and not _overloads(parsed)
+
+
+def _overloads(parsed: Parsed) -> bool:
+    """Whether the region gives &, * or [] a meaning of its own."""
+    pairs = zip(parsed.tokens, parsed.tokens[1:], strict=False)
+    return any(one.text == "operator" and other.text in ("&", "*", "[") for one, other in pairs)
 
 
 def _device_variables(parsed: Parsed) -> Iterator[tuple[str, bool]]:

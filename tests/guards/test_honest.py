@@ -143,6 +143,21 @@ HONEST_SNIPPETS: dict[str, str] = {
     ),
     "parameter named like a constant": region("__constant__ int n;"),
     "field named like a device variable": region("__device__ int size; struct S { int size; };", "S s; s.size = 3;"),
+    "device variable that another one points at": region("__device__ int n; __device__ int* const p = &n;"),
+    "device variable whose size is a constant": region(
+        "__device__ int n[4]; enum { kSize = sizeof(n) }; static_assert(sizeof(n) == 16);", "(void)kSize;"
+    ),
+    "device variable in a kernel's class": region(
+        "__device__ int n[4]; struct S { const int* at; __device__ S() : at(n) {} };"
+    ),
+    "parameter of a prototype named like a device variable": region(
+        "__device__ int v; void f(int v); void f(int v) {}"
+    ),
+    "device variables in symbol calls": region(
+        "__device__ int v, w[4]; namespace mine { __device__ int u; }",
+        "void* p; cudaGetSymbolAddress(&p, (v)); cudaGetSymbolAddress(&p, mine::u);"
+        "cudaGetSymbolAddress(&p, n > 3 ? v : ::v); cudaMemcpyToSymbol((const void*)&v, &n, sizeof(w[0]));",
+    ),
     "forward declarations": region(
         "__global__ void later_kernel_optimized(int*); static int f(int);"
         'extern "C" void task_optimized(const float*, float*, int);'

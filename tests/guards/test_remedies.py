@@ -64,6 +64,11 @@ SOURCE: tuple[tuple[str, str, str], ...] = (
         "cudaGetSymbolAddress",
         region("__device__ int calls;", "void* p; cudaGetSymbolAddress(&p, calls);"),
     ),
+    (
+        region("__device__ int calls; struct S { int* p = &calls; };"),
+        "__device__ functions",
+        region("__device__ int calls; /* __device__ functions */ struct S { __device__ int* p() { return &calls; } };"),
+    ),
     # text
     (" \n", 'extern "C"', HEAD + " {}"),
     (region("//" + "x" * SIZE_LIMIT), "templates", region("// templates\ntemplate <int N> void f() {}")),

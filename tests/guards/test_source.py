@@ -105,6 +105,71 @@ CHEATS: dict[str, tuple[str, str]] = {
         region("__device__ int calls;", "void* p; cudaGetSymbolAddress(&p, (calls = 3, calls));"),
         "host code uses the device variable calls",
     ),
+    "device variable by a default member": (
+        region("__device__ int calls; struct S { int* p = &calls; };", "S s; ++*s.p;"),
+        "host code may come to use the device variable calls",
+    ),
+    "device variable by a constant pointer": (
+        region("__device__ int calls; constexpr int* p = &calls;", "++*p;"),
+        "host code may come to use the device variable calls",
+    ),
+    "device variable by a constant reference": (
+        region("__device__ int calls; constexpr int& p = calls;", "++p;"),
+        "host code may come to use the device variable calls",
+    ),
+    "device variable by a static member": (
+        region("__device__ int calls; struct S { static constexpr int* p = &calls; };", "++*S::p;"),
+        "host code may come to use the device variable calls",
+    ),
+    "device variable by a template argument": (
+        region(
+            "__device__ int calls; template <int* P> struct S { static void f() { ++*P; } }; using T = S<&calls>;",
+            "T::f();",
+        ),
+        "host code may come to use the device variable calls",
+    ),
+    "device variable by a template's default": (
+        region("__device__ int calls; template <int* P = &calls> void f() { ++*P; }", "f<>();"),
+        "host code may come to use the device variable calls",
+    ),
+    "device variable by a default argument": (
+        region("__device__ int calls; void f(int* p = &calls); void f(int* p) { ++*p; }", "f();"),
+        "host code may come to use the device variable calls",
+    ),
+    "device variable through a constructor in a symbol call": (
+        region(
+            "__device__ int calls; struct S { int* p; S(int* q) : p(q) { ++*q; } };",
+            "void* p; cudaGetSymbolAddress(&p, *S{&calls}.p);",
+        ),
+        "host code uses the device variable calls",
+    ),
+    "device variable through a conversion in a symbol call": (
+        region(
+            "__device__ int calls; struct S { S(int& q) { ++q; } };", "void* p; cudaGetSymbolAddress(&p, (S)calls);"
+        ),
+        "host code uses the device variable calls",
+    ),
+    "device variable through an operator in a symbol call": (
+        region(
+            "__device__ int calls; struct S {}; int& operator+(S, int& q) { return ++q; }",
+            "void* p; cudaGetSymbolAddress(&p, S() + calls);",
+        ),
+        "host code uses the device variable calls",
+    ),
+    "device variable through its own operator &": (
+        region(
+            "struct S { int n; S* operator&() { ++n; return this; } }; __device__ S calls;",
+            "void* p; cudaGetSymbolAddress(&p, *&calls);",
+        ),
+        "host code uses the device variable calls",
+    ),
+    "device variable through an index": (
+        region(
+            "__device__ int calls; struct S { int& operator[](int* q) { return ++*q; } };",
+            "void* p; S s; cudaGetSymbolAddress(&p, s[&calls]);",
+        ),
+        "host code uses the device variable calls",
+    ),
     "device mark of a lambda in a default argument": (
         region("static int f(int = [] __device__ { return 1; }()) { static int c; return c++; }"),
         "keeps c",

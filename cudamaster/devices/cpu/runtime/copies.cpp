@@ -32,10 +32,11 @@ void land(Worker& self, Copies& copies, size_t count) {
 
 size_t pending_copies(Worker& self) {
     Copies& copies = own_copies(self);
+    copies.late = 0;
     return copies.landed + copies.pending.size();
 }
 
-void land_copies_of(Worker& self, unsigned thread, size_t count) {
+void land_copies_of(Worker& self, unsigned thread, size_t count, const void* barrier) {
     Copies& copies = self.copies[thread];
     if (count <= copies.landed)
         return;
@@ -43,7 +44,7 @@ void land_copies_of(Worker& self, unsigned thread, size_t count) {
     for (size_t& end : copies.groups)
         end -= std::min(end, count);
     for (size_t i = 0; i < count; ++i)
-        copies.pending[i].for_arrival = true;
+        copies.pending[i].barrier = barrier;
     land(self, copies, count);
 }
 
@@ -52,6 +53,7 @@ void drop_copies(Worker& self) {
         copies.pending.clear();
         copies.groups.clear();
         copies.landed = 0;
+        copies.late = 0;
     }
 }
 
@@ -73,14 +75,19 @@ void cudamaster_cpu_copy_async(void* target, const void* source, unsigned bytes,
               from_source,
               __builtin_return_address(0),
               self.linear,
-              false};
+              nullptr,
+              0};
+    Copies& copies = own_copies(self);
+    copy.late = copies.late;
     observe::copy_starts(self, copy);
-    own_copies(self).pending.push_back(copy);
+    copies.late = copy.late;
+    copies.pending.push_back(copy);
 }
 
 void cudamaster_cpu_copy_commit() {
     Copies& copies = own_copies(*worker);
     copies.groups.push_back(copies.pending.size());
+    copies.late = 0;
 }
 
 void cudamaster_cpu_copy_wait(unsigned groups_left) {
@@ -99,5 +106,6 @@ void cudamaster_cpu_copy_wait_all() {
     Worker& self = *worker;
     Copies& copies = own_copies(self);
     copies.groups.clear();
+    copies.late = 0;
     land(self, copies, copies.pending.size());
 }

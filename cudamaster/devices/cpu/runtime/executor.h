@@ -150,12 +150,14 @@ struct Copy {
     unsigned from_source; // the rest becomes zero
     const void* site;
     unsigned thread;
-    bool for_arrival = false; // an mbarrier tells of it, not a wait of the thread
+    const void* barrier; // that tells of it, where no wait of the thread does
+    unsigned late; // of an observer: as what it knows this one and those that will be waited for with it
 };
 struct Copies {
     std::vector<Copy> pending;
     std::vector<size_t> groups; // where each committed group ends in `pending`
     size_t landed = 0;          // before those in `pending`
+    unsigned late = 0;          // of the next one, where some before it will be waited for with it
 };
 
 // Bytes of a copy in bulk that lie side by side on both sides. Outside of a tensor there is no source.
@@ -180,6 +182,7 @@ struct Bulk {
     bool again = false;                   // the source was read for another block already
     bool taken = false;                   // its source was read ...
     std::vector<char> content;            // ... and was this
+    unsigned read = 0, written = 0;       // of an observer: as what it knows the two
 };
 struct BulkGroups {
     std::vector<Bulk> pending;
@@ -354,13 +357,14 @@ Worker& owner_of(const void* place);
 void drop_copies(Worker& self);
 // How many single copies the running thread has made that may be in flight; and so many of a thread land.
 size_t pending_copies(Worker& self);
-void land_copies_of(Worker& self, unsigned thread, size_t count);
+void land_copies_of(Worker& self, unsigned thread, size_t count, const void* barrier);
 
 // mbarrier.cpp
 // Nobody can go on: copies come that threads of the block wait for; or its waits end without them, a few times.
 bool land_at_mbarriers(Worker& self);
 bool give_up_at_mbarriers(Worker& self);
 bool has_unread_source(const Worker& self, unsigned thread);
+bool lacks_bulk(const Worker& self, unsigned thread);
 void end_bulks(Worker& self);
 void start_bulk(Bulk bulk);
 // The places in the shared memory of each of the cluster's `blocks` (bits), and whether it is not the first of them.

@@ -140,7 +140,7 @@ void land_for(Worker& self, void* place) {
         self.bulks.erase(self.bulks.begin() + static_cast<long>(i));
         Phase phase = phase_at(place);
         if (bulk.arrives) {
-            land_copies_of(self, bulk.thread, bulk.copies);
+            land_copies_of(self, bulk.thread, bulk.copies, place);
             take_arrivals(phase, 1);
         } else {
             land(bulk);
@@ -197,8 +197,9 @@ Bulk bulk_copy(void* target, const void* source, unsigned bytes, void* place, Cu
 void set_off(Bulk bulk) {
     Worker& self = *worker;
     phase_at(bulk.barrier);
-    observe::bulk_starts(self, bulk);
-    observe::mbarrier_arrives(self, bulk.barrier, self.linear); // who waits for it knows of the copy
+    observe::bulk_starts(self, bulk); // who waits for it knows of the copy
+    if (bulk.generic)                 // and of what its thread did before, in the same proxy
+        observe::mbarrier_arrives(self, bulk.barrier, self.linear);
     owner_of(bulk.barrier).bulks.push_back(std::move(bulk));
 }
 
@@ -259,6 +260,12 @@ bool has_unread_source(const Worker& self, unsigned thread) {
     return std::any_of(pending.begin(), pending.end(), [](const Bulk& bulk) { return !bulk.taken; });
 }
 
+// Whether a copy of the thread into the block's shared memory is on its way still: another block's may be there when it comes.
+bool lacks_bulk(const Worker& self, unsigned thread) {
+    return std::any_of(self.bulks.begin(), self.bulks.end(),
+                       [&](const Bulk& bulk) { return !bulk.arrives && bulk.thread == thread; });
+}
+
 void end_bulks(Worker& self) {
     self.bulks.clear();
     self.stalls = 0;
@@ -287,9 +294,9 @@ using namespace executor;
 void cudamaster_cpu_mbarrier_init(void* place, unsigned count) {
     if (!count || count >= 1u << 20)
         fail_block("an mbarrier for less than 1 or more than 2^20 - 1 arrivals");
+    observe::mbarrier_begins(*worker, place, __builtin_return_address(0));
     word_at(place) = 0;
     put(place, {count, count, 0, 0});
-    observe::mbarrier_begins(*worker, place, __builtin_return_address(0));
 }
 
 void cudamaster_cpu_proxy_fence(int of) {
@@ -297,11 +304,16 @@ void cudamaster_cpu_proxy_fence(int of) {
 }
 
 void cudamaster_cpu_mbarrier_inval(void* place) {
+    observe::mbarrier_ends(*worker, place, __builtin_return_address(0));
     phase_at(place);
     word_at(place) = kNever;
 }
 
 void cudamaster_cpu_mbarrier_bytes(void* place, long long by) {
+    if (by > 0)
+        observe::mbarrier_expects(*worker, place, __builtin_return_address(0));
+    else
+        observe::mbarrier_is_used(*worker, place, false, __builtin_return_address(0));
     Phase phase = phase_at(place);
     change_bytes(place, phase, by);
     settle_at(place, phase);
@@ -309,6 +321,7 @@ void cudamaster_cpu_mbarrier_bytes(void* place, long long by) {
 
 unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned count, unsigned bytes, int how) {
     Worker& self = *worker;
+    observe::mbarrier_is_used(self, place, false, __builtin_return_address(0));
     Phase phase = phase_at(place);
     unsigned long long state = word_at(place);
     if (how & CUDAMASTER_CPU_RELAXED)
@@ -334,6 +347,8 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int how) {
     if (&owner_of(place) != &self)
         fail_block("a wait at an mbarrier of another block of the cluster");
     bool refuses = blocks && phase_at(place).parity == parity && refuse(self.current, place);
+    if (!refuses)
+        observe::mbarrier_is_used(self, place, true, __builtin_return_address(0));
     blocks = blocks && !refuses;
     unsigned& polls = refuses ? self.current->refusals : self.polls;
     if (phase_at(place).parity == parity && !blocks && ++polls % kMostPolls == 0)
@@ -368,6 +383,7 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int how) {
 // The arrival comes when the thread's copies up to now have.
 void cudamaster_cpu_copy_arrive(void* place, int counted) {
     Worker& self = *worker;
+    observe::mbarrier_is_used(self, place, false, __builtin_return_address(0));
     Phase phase = phase_at(place);
     if (!counted) {
         ++phase.pending;

@@ -57,11 +57,18 @@ CUDAMASTER_CPU_HOOK(void numbered_completes([[maybe_unused]] Worker& self,
                                             [[maybe_unused]] const unsigned* members,
                                             [[maybe_unused]] const unsigned* takers))
 // It starts an asynchronous copy; the copy is made, and its thread knows.
-CUDAMASTER_CPU_HOOK(void copy_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
+CUDAMASTER_CPU_HOOK(void copy_starts([[maybe_unused]] Worker& self, [[maybe_unused]] Copy& copy))
 CUDAMASTER_CPU_HOOK(void copy_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
-// An mbarrier: it is initialised, a thread arrives or makes a copy arrive, a phase is complete, a thread sees that.
+// An mbarrier is about to be initialised, or to end; a thread to arrive there, to wait or to announce bytes.
 CUDAMASTER_CPU_HOOK(void mbarrier_begins([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
                                          [[maybe_unused]] const void* site))
+CUDAMASTER_CPU_HOOK(void mbarrier_ends([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
+                                       [[maybe_unused]] const void* site))
+CUDAMASTER_CPU_HOOK(void mbarrier_is_used([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
+                                          [[maybe_unused]] bool waits, [[maybe_unused]] const void* site))
+CUDAMASTER_CPU_HOOK(void mbarrier_expects([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
+                                          [[maybe_unused]] const void* site))
+// A thread arrives or makes its single copies arrive, a phase is complete, a thread sees that.
 CUDAMASTER_CPU_HOOK(void mbarrier_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
                                           [[maybe_unused]] unsigned thread))
 // The same relaxed: it hands on what was fenced before, and what it sees it learns at its next fence.
@@ -85,7 +92,7 @@ CUDAMASTER_CPU_HOOK(void cluster_passes([[maybe_unused]] Worker& self, [[maybe_u
 CUDAMASTER_CPU_HOOK(void proxy_fence([[maybe_unused]] Worker& self, [[maybe_unused]] int of))
 // The same as of single copies; of one for several blocks once for each; of one that leaves shared
 // memory, when its source has been read.
-CUDAMASTER_CPU_HOOK(void bulk_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
+CUDAMASTER_CPU_HOOK(void bulk_starts([[maybe_unused]] Worker& self, [[maybe_unused]] Bulk& bulk))
 CUDAMASTER_CPU_HOOK(void bulk_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
 // One that leaves shared memory is there.
 CUDAMASTER_CPU_HOOK(void bulk_written([[maybe_unused]] Worker& issuer, [[maybe_unused]] const Bulk& bulk))

@@ -89,6 +89,8 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
     auto against = [&](const Access& before) {
         if (!before.segment || !conflict(before, now) || found.race || order.ordered(clock, thread, before))
             return;
+        if (before.kind & now.kind & kBarrier && now.kind & kAtomic)
+            return; // the init, which is asked for by itself
         // What a copy writes is not there yet.
         bool both_plain_writes =
             (before.kind & kWrite) && writes && !before.strong() && !strong && !(now.kind & kAsync);
@@ -112,7 +114,7 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
     if (!writes) {
         if (cell.read.segment && !order.ordered(clock, thread, cell.read)) {
             keep(clock, thread, cell, cell.read);
-            if (cell.read.segment == now.segment && cell.read.count == now.count &&
+            if (!cell.read.kind && cell.read.segment == now.segment && cell.read.count == now.count &&
                 cell.read.thread / kWarp == thread / kWarp) {
                 cell.twice_segment = now.segment;
                 cell.twice_count = now.count;
@@ -197,7 +199,7 @@ void settle_doubts(BlockState& block) {
 Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsigned kind, const void* site) {
     Access now;
     now.segment = block.clock.segment;
-    now.count = block.clock.count[thread];
+    now.count = kind & kLate ? block.late : block.clock.count[thread];
     now.place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(site) - state().image);
     now.thread = static_cast<uint16_t>(thread);
     now.kind = static_cast<uint8_t>(kind);
@@ -214,7 +216,9 @@ void visit(const BlockState& block, const Range& range, uintptr_t address, const
         report_ended(range, address, now);
     else if (!state().clock.knows_of(block.clock, now.thread, owner.clock))
         report_unstarted(range, address, now);
-    owner.visits[static_cast<uint64_t>(block.clock.block) << 16 | now.thread] = {&range, address, now};
+    // A late one may come behind those that its thread makes later.
+    uint64_t late = static_cast<uint64_t>(now.kind & kLate ? 1 : 0) << 63;
+    owner.visits[late | static_cast<uint64_t>(block.clock.block) << 16 | now.thread] = {&range, address, now};
 }
 
 } // namespace
@@ -228,10 +232,9 @@ void look_for_visitors(BlockState& block) {
     for (unsigned thread = 0; thread < block.clock.threads; ++thread)
         known = joined(known, block.clock.known[thread]);
     for (const auto& [who, visit] : block.visits) {
-        const Access& access = visit.access;
-        auto of = known ? known->find(state().clock.block_of(access.segment)) : Knowledge::const_iterator();
-        if (!state().clock.is_over(access) && (!known || of == known->end() || !of->second.covers(access)))
-            report_ended(*visit.range, visit.address, access);
+        const LaunchClock& clock = state().clock;
+        if (!clock.is_over(visit.access) && !clock.is_known(known, visit.access))
+            report_ended(*visit.range, visit.address, visit.access);
     }
 }
 
@@ -287,14 +290,18 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
     if (range->owner && range->owner != &block)
         visit(block, *range, address, now);
     const Flights& flights = range->shared() ? block.cluster->flights : all.stores;
+    bool early = false;
     if (!flights.empty())
-        if (const Access* copy = flights.in_the_way(address, bytes, now))
+        if (const Access* copy = flights.in_the_way(address, bytes, now)) {
             report_early(*range, address, *copy, now);
+            early = true;
+        }
     if (!range->shared())
         clock.unfenced[thread] = true;
-    if ((kind & (kWrite | kAsync)) == kWrite)
+    if ((kind & (kWrite | kAsync | kBarrier)) == kWrite)
         clock.unproxied[memory_of(*range)][thread] = true;
-    if (now.strong())
+    bool hands_on = now.strong() && !(kind & kBarrier);
+    if (hands_on)
         all.clock.acquire(clock, thread, address);
     while (offset < end) {
         uintptr_t at = address + offset, in_range = at - range->base;
@@ -316,7 +323,8 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
         offset = stop - address;
     }
     if (found.race) {
-        report_race(*range, address, found.before, now);
+        if (!early) // which is the same
+            report_race(*range, address, found.before, now);
     } else if (found.doubt && bytes <= sizeof Doubt::old) {
         Doubt doubt{range, address, bytes, {}, found.before, now};
         std::memcpy(doubt.old, pointer, bytes);
@@ -328,7 +336,7 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
         report_unfenced(*range, address, found.unfenced_write, now);
     if (found.unwritten)
         report_unwritten(*range, address, now);
-    if (now.strong() && kind & kWrite)
+    if (hands_on && kind & kWrite)
         all.clock.release(clock, thread, address);
 }
 

@@ -38,8 +38,17 @@ struct ClusterState {
         Proxied gathered_proxied, passed_on_proxied;
         Access init;
         bool init_fenced = false;
+        uint16_t number = 0;
+        uint32_t phases = 0; // that were complete
+        bool copies = false; // some end at it
+        Access last;         // use of it
+        std::vector<Access>
+            announced; // bytes in this phase, by who has not arrived in it: an arrival has to be behind that
+
+        KnownBlock::Thread phase(uint32_t count) const { return {number, init.segment, count}; }
     };
     std::map<const void*, Mbarrier> mbarriers;
+    uint16_t made = 0; // of them
     // Of its barrier.
     Gathering gathered;
     Known passed_on;
@@ -68,6 +77,8 @@ struct BlockState {
     std::map<uint64_t, Visit>
         visits; // to its shared memory from other blocks: the last of each of their threads
     bool ended = false;
+    uint32_t late = 0;             // which the running thread begins
+    uint32_t product = 0;          // of the running thread, pieces of which have been told
     const void* dynamic = nullptr; // base of the range of dynamic shared memory
     size_t dynamic_bytes = 0;
     uintptr_t harmless[64] = {}; // pages of nobody's memory, seen in this launch

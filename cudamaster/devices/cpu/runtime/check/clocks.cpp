@@ -16,6 +16,7 @@ void LaunchClock::begin_launch() {
     ordered_ = base_;
     blocks_.clear();
     released_.clear();
+    late_.assign(1, {}); // none has the number 0
     at_grid_ = {};
     for (auto& unproxied : unproxied_)
         unproxied = {false, false};
@@ -42,6 +43,7 @@ void LaunchClock::begin_block(BlockClock& clock, uint32_t block, unsigned thread
     for (auto& unproxied : clock.unproxied)
         std::fill(unproxied, unproxied + threads, false);
     std::memset(clock.met_any, 0, sizeof clock.met_any);
+    std::memset(clock.waited, 0, sizeof clock.waited);
     for (auto& products : clock.products)
         products.clear();
 }
@@ -84,6 +86,7 @@ void LaunchClock::pass_barrier(BlockClock& clock) {
     }
     std::fill(clock.count, clock.count + clock.threads, 1u);
     std::memset(clock.met_any, 0, sizeof clock.met_any);
+    std::memset(clock.waited, 0, sizeof clock.waited);
 }
 
 void LaunchClock::arrive_at_grid(const BlockClock& clock, unsigned thread, bool ends) {
@@ -130,10 +133,10 @@ void LaunchClock::meet(BlockClock& clock, unsigned warp, unsigned mask) {
     if (!clock.met_any[warp])
         std::memset(met, 0, sizeof met);
     clock.met_any[warp] = true;
-    uint32_t *count = clock.count + warp * kWarp, together[kWarp] = {};
+    uint32_t *count = clock.count + warp * kWarp, together[kWarp + 1] = {};
     for (unsigned lanes = mask; lanes; lanes &= lanes - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
-        for (unsigned i = 0; i < kWarp; ++i)
+        for (unsigned i = 0; i <= kWarp; ++i)
             together[i] = std::max(together[i], met[lane][i]);
     }
     for (unsigned lanes = mask; lanes; lanes &= lanes - 1) {
@@ -162,23 +165,42 @@ void LaunchClock::meet(BlockClock& clock, unsigned warp, unsigned mask) {
     }
 }
 
-void LaunchClock::begin_product(BlockClock& clock, unsigned thread) {
-    clock.products[thread / kWarp].push_back({clock.segment, clock.count[thread]++});
+uint32_t LaunchClock::begin_late() {
+    late_.emplace_back();
+    return static_cast<uint32_t>(late_.size() - 1);
 }
 
+void LaunchClock::end_late(uint32_t which, const BlockClock& clock, unsigned thread) {
+    Late& late = late_[which];
+    late.before = segments();
+    late.place.segment = clock.segment;
+    late.place.count = thread < kMaxThreads ? clock.count[thread] : clock.waited[thread - kMaxThreads];
+    late.place.thread = static_cast<uint16_t>(thread);
+}
+
+void LaunchClock::end_late_in_phase(uint32_t which, const KnownBlock::Thread& phase) {
+    Late& late = late_[which];
+    late.before = segments();
+    late.in_phase = true;
+    late.place.segment = phase.segment;
+    late.place.count = phase.count;
+    late.place.thread = phase.thread;
+}
+
+// A warp's products have a place beside its lanes: what those did themselves the wait does not order.
 void LaunchClock::end_products(BlockClock& clock, unsigned warp, unsigned count) {
-    auto& products = clock.products[warp];
-    BlockClock::Place last{};
-    for (; count > 0; --count, products.pop_front())
-        last = products.front();
-    if (last.segment != clock.segment) // none, or known behind a barrier of the block
+    if (!count)
         return;
     auto& met = clock.met[warp];
     if (!clock.met_any[warp])
         std::memset(met, 0, sizeof met);
     clock.met_any[warp] = true;
+    ++clock.waited[warp];
     for (auto& lane : met)
-        lane[0] = std::max(lane[0], last.count);
+        lane[kWarp] = clock.waited[warp];
+    auto& products = clock.products[warp];
+    for (; count > 0; --count, products.pop_front())
+        end_late(products.front(), clock, kMaxThreads + warp);
 }
 
 void LaunchClock::add_own(const BlockClock& clock, unsigned thread, KnownBlock& known) const {
@@ -187,6 +209,9 @@ void LaunchClock::add_own(const BlockClock& clock, unsigned thread, KnownBlock& 
         for (unsigned i = 0; i < kWarp; ++i)
             if (uint32_t count = clock.met[warp][lane][i])
                 known.add({static_cast<uint16_t>(warp * kWarp + i), clock.segment, count});
+    if (clock.met_any[warp])
+        if (uint32_t count = clock.met[warp][lane][kWarp])
+            known.add({static_cast<uint16_t>(kMaxThreads + warp), clock.segment, count});
     known.add({static_cast<uint16_t>(thread), clock.segment, clock.count[thread]});
 }
 
@@ -302,27 +327,68 @@ void LaunchClock::release(BlockClock& clock, unsigned thread, uintptr_t location
     released.proxied.join(clock.proxied[thread]);
 }
 
+bool LaunchClock::is_over(const Access& access) const {
+    if (!(access.kind & kLate) || access.segment < base_)
+        return access.segment < ordered_;
+    return late(access).before && late(access).before <= ordered_;
+}
+
+bool LaunchClock::is_known(const Known& known, const Access& before) const {
+    if (!known)
+        return false;
+    if (!(before.kind & kLate)) {
+        auto found = known->find(block_of(before.segment));
+        return found != known->end() && found->second.covers(before);
+    }
+    const Late& done = late(before);
+    if (!done.before)
+        return false;
+    auto found = known->find(done.in_phase ? kMbarriers : block_of(done.place.segment));
+    return found != known->end() && found->second.covers(done.place);
+}
+
+bool LaunchClock::knows_phase(const BlockClock& clock, unsigned thread,
+                              const KnownBlock::Thread& phase) const {
+    if (!clock.known[thread])
+        return false;
+    Access access;
+    access.segment = phase.segment;
+    access.count = phase.count;
+    access.thread = phase.thread;
+    auto found = clock.known[thread]->find(kMbarriers);
+    return found != clock.known[thread]->end() && found->second.covers(access);
+}
+
 bool LaunchClock::proxied(const BlockClock& clock, unsigned thread, const Access& before,
                           Proxied::Memory memory) const {
     const auto& [below, known] = clock.proxied[thread].of[memory];
-    if (before.segment < base_ || before.segment < below)
+    if (before.segment < base_)
         return true;
-    if (!known)
-        return false;
-    auto found = known->find(block_of(before.segment));
-    return found != known->end() && found->second.covers(before);
+    uint32_t last = before.kind & kLate ? late(before).before : before.segment + 1;
+    return (last && last <= below) || is_known(known, before);
 }
 
 bool LaunchClock::ordered(const BlockClock& clock, unsigned thread, const Access& before) const {
+    if (!(before.kind & kLate) || before.segment < base_)
+        return is_ordered(clock, thread, before);
+    const Late& done = late(before);
+    if (!done.before || done.in_phase)
+        return is_over(before) || is_known(clock.known[thread], before);
+    return is_ordered(clock, thread, done.place);
+}
+
+bool LaunchClock::is_ordered(const BlockClock& clock, unsigned thread, const Access& before) const {
     if (before.segment < ordered_)
         return true;
     uint32_t block = block_of(before.segment);
     if (block == clock.block) {
         if (before.segment != clock.segment || before.thread == thread)
             return true;
-        unsigned warp = thread / kWarp;
-        if (before.thread / kWarp == warp && clock.met_any[warp] &&
-            before.count <= clock.met[warp][thread % kWarp][before.thread % kWarp])
+        unsigned warp = thread / kWarp, lane = thread % kWarp;
+        bool of_products = before.thread >= kMaxThreads;
+        if ((of_products ? before.thread - kMaxThreads : before.thread / kWarp) == warp &&
+            clock.met_any[warp] &&
+            before.count <= clock.met[warp][lane][of_products ? kWarp : before.thread % kWarp])
             return true;
     }
     if (!clock.known[thread])

@@ -25,13 +25,11 @@ struct BlockClock {
     bool knows = false; // some thread knows of others, or has fenced
     uint32_t count[kMaxThreads];
     bool met_any[kMaxThreads / kWarp];
-    uint32_t met[kMaxThreads / kWarp][kWarp][kWarp]; // how far a lane knows another one
-    struct Place {
-        uint32_t segment, count;
-    };
-    std::deque<Place>
-        products[kMaxThreads / kWarp]; // that are under way: where a warp's first lane began them
-    bool unfenced[kMaxThreads];        // has used global memory since its last fence
+    // How far a lane knows another one, and behind those the products that the warp has waited for.
+    uint32_t met[kMaxThreads / kWarp][kWarp][kWarp + 1];
+    uint32_t waited[kMaxThreads / kWarp];               // times that a warp has waited for products
+    std::deque<uint32_t> products[kMaxThreads / kWarp]; // that are under way, each a late one
+    bool unfenced[kMaxThreads];                         // has used global memory since its last fence
     Known known[kMaxThreads], fenced[kMaxThreads];
     bool proxies = false;                            // some thread has fenced for the asynchronous proxy
     bool unproxied[Proxied::kMemories][kMaxThreads]; // has written there since its last such fence
@@ -54,8 +52,12 @@ class LaunchClock {
     void complete_grid_barrier();
     void pass_grid_barrier(BlockClock& clock);
     void meet(BlockClock& clock, unsigned warp, unsigned mask);
-    // What a product reads, which its warp's first lane stands for, is known to all lanes once the warp has waited for it.
-    void begin_product(BlockClock& clock, unsigned thread);
+    // Copies and products that are made at some time up to a wait: who knows of their beginning knows nothing of them, only who
+    // knows of that wait, or of the phase of an mbarrier that they complete in.
+    uint32_t begin_late();
+    void end_late(uint32_t which, const BlockClock& clock, unsigned thread);
+    void end_late_in_phase(uint32_t which, const KnownBlock::Thread& phase);
+    // What a product reads is known to all lanes once the warp has waited for it.
     void end_products(BlockClock& clock, unsigned warp, unsigned count);
     // What members have done is known to takers; both by warp.
     void exchange(BlockClock& clock, const unsigned* members, const unsigned* takers);
@@ -76,11 +78,21 @@ class LaunchClock {
     bool ordered(const BlockClock& clock, unsigned thread, const Access& before) const;
     bool proxied(const BlockClock& clock, unsigned thread, const Access& before,
                  Proxied::Memory memory) const;
+    bool is_known(const Known& known, const Access& before) const;
+    bool knows_phase(const BlockClock& clock, unsigned thread, const KnownBlock::Thread& phase) const;
     uint32_t block_of(uint32_t segment) const { return blocks_[segment - base_]; }
-    bool is_over(const Access& access) const { return access.segment < ordered_; }
+    bool is_over(const Access& access) const;
     bool of_this_launch(uint32_t segment) const { return segment >= base_; }
 
   private:
+    struct Late {
+        uint32_t before = 0; // segments that there were when it was done; 0: it is under way
+        bool in_phase = false;
+        Access place; // the end of the wait, or the phase
+    };
+    const Late& late(const Access& access) const { return late_[access.count]; }
+    uint32_t segments() const { return base_ + static_cast<uint32_t>(blocks_.size()); }
+    bool is_ordered(const BlockClock& clock, unsigned thread, const Access& before) const;
     uint32_t next_segment(uint32_t block);
     // Of a block what a thread knows by itself and by its warp; then it counts on.
     void add_own(const BlockClock& clock, unsigned thread, KnownBlock& known) const;
@@ -88,6 +100,7 @@ class LaunchClock {
     uint32_t base_ = 1;    // first segment of the launch
     uint32_t ordered_ = 1; // segments below are ordered before all that runs now
     std::vector<uint32_t> blocks_;
+    std::vector<Late> late_;
     struct Released {
         Known fenced;
         Proxied proxied;

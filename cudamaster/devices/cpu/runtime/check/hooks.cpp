@@ -130,6 +130,7 @@ void block_begins(Worker& self, unsigned long long block) {
     own.cluster = const_cast<ClusterState*>(&first.of_cluster);
     own.visits.clear();
     own.ended = false;
+    own.product = 0;
     state().clock.begin_block(own.clock, static_cast<uint32_t>(block), self.job->threads,
                               self.cluster->begun ? first.clock.first_segment : 0);
     size_t bytes = self.job->launch->shared_bytes;
@@ -200,9 +201,13 @@ void numbered_completes(Worker&, const unsigned* members, const unsigned* takers
 void multiplies(unsigned long long) {}
 // The first lane stands for its warp in what a product reads.
 void product_starts(Worker& self, const CudamasterCpuWgmma&) {
+    if (self.linear % kWarp)
+        return;
     Locked locked;
-    if (self.linear % kWarp == 0)
-        state().clock.begin_product(block_state->clock, self.linear);
+    BlockState& block = *block_state;
+    block.clock.products[self.linear / kWarp].push_back(block.product ? block.product
+                                                                      : state().clock.begin_late());
+    block.product = 0;
 }
 void products_end(Worker&, unsigned warp, unsigned count) {
     Locked locked;

@@ -17,6 +17,9 @@ enum Kind : uint8_t {
     kAtomic = 4,
     kReads = 8,  // an atomic that needs the old value
     kAsync = 16, // by an asynchronous copy in bulk, or a product of a warpgroup: through a proxy of their own
+    kBarrier =
+        32, // of an mbarrier: its init or end, or as an atomic an arrival or a wait, which hand on what they say
+    kLate = 64, // made at some time up to a wait: `count` tells which of the launch's late ones it belongs to
 };
 
 struct Access {
@@ -49,6 +52,11 @@ struct KnownBlock {
 };
 
 using Knowledge = std::map<uint32_t, KnownBlock>; // by the block's number in the launch
+
+// In place of a block: what is known of mbarriers. Their number in the cluster is the thread, and the count says how far: 1 of
+// its init, one more of each phase that is complete, and so of the copies that came in it.
+constexpr uint32_t kMbarriers = ~0u;
+
 using Known = std::shared_ptr<const Knowledge>;
 
 Known joined(const Known& a, const Known& b);

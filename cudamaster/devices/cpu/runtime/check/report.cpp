@@ -41,14 +41,25 @@ std::string dimensions() {
     return text;
 }
 
+// Of an mbarrier: those that announce bytes need not know what was there.
+const char* use_of_mbarrier(unsigned kind) {
+    if (!(kind & kAtomic))
+        return "init or inval";
+    return !(kind & kWrite) ? "wait" : kind & kLate ? "copy" : kind & kReads ? "arrival" : "expect_tx";
+}
+
 std::string party(const Access& access) {
     const CudamasterCpuLaunch& launch = *state().launch;
-    const char* what = access.kind & kAtomic ? "atomic" : access.kind & kWrite ? "write" : "read";
+    const char* what = access.kind & kBarrier  ? use_of_mbarrier(access.kind)
+                       : access.kind & kAtomic ? "atomic"
+                       : access.kind & kWrite  ? "write"
+                                               : "read";
     char text[160];
     std::snprintf(text, sizeof text, "{\"access\": \"%s%s\", \"bytes\": %u, \"place\": %u, \"block\": ",
                   access.kind & kVolatile ? "volatile " : "", what, access.bytes, access.place);
     return text + three(state().clock.block_of(access.segment), launch.grid.x, launch.grid.y) +
-           ", \"thread\": " + three(access.thread, launch.block.x, launch.block.y) + "}";
+           ", \"thread\": " + three(access.thread, launch.block.x, launch.block.y) +
+           (access.kind & kLate ? ", \"late\": true}" : "}");
 }
 
 std::string memory(const Range* range, uintptr_t address) {

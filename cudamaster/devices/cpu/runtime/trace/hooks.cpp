@@ -409,12 +409,15 @@ void waited(Worker& self, const void* place) {
 }
 
 // Two requests, as if the thread had made them; when they are done nobody is asked.
-void copy_starts(Worker&, const Copy& copy) {
+void copy_starts(Worker&, Copy& copy) {
     copies_asynchronously(copy.target, copy.source, copy.bytes, copy.from_source, copy.site);
 }
 void copy_lands(Worker&, const Copy&) {}
 
 void mbarrier_begins(Worker&, const void*, const void*) {}
+void mbarrier_ends(Worker&, const void*, const void*) {}
+void mbarrier_is_used(Worker&, const void*, bool, const void*) {}
+void mbarrier_expects(Worker&, const void*, const void*) {}
 void proxy_fence(Worker&, int) {}
 void bulk_written(Worker&, const Bulk&) {}
 void mbarrier_arrives(Worker&, const void*, unsigned) {}
@@ -429,7 +432,7 @@ void cluster_passes(Worker&, unsigned) {}
 
 // What it does in global memory counts for the block of its thread, once for all targets; what comes into shared memory
 // for the block whose that is.
-void bulk_starts(Worker&, const Bulk& bulk) {
+void bulk_starts(Worker&, Bulk& bulk) {
     if (!bulk.again) {
         accesses += bulk.bytes / kBytesOfAccess;
         if (recorder)
