@@ -149,6 +149,7 @@ class _Figure(_Strict):
 
 _NEEDED = {each.name: (_Figure, ...) for each in fields(Figures) if each.default is MISSING}
 _OTHERS = {each.name: (_Figure | None, None) for each in fields(Figures) if each.default is not MISSING}
+_ASSUMED: Mapping[str, Source] = {each.name: "assumed" for each in fields(Figures) if isinstance(each.default, float)}
 _FIGURES: Any = create_model("_FIGURES", __base__=_Strict, **_NEEDED, **_OTHERS)  # type: ignore[call-overload]
 
 
@@ -209,7 +210,7 @@ def load(wanted: str = DEFAULT) -> Gpu:
         compute_capability=(int(major), int(minor)),
         about=" ".join(read.about.split()),
         figures=Figures(**{name: figure.value for name, figure in given.items()}),
-        sources={name: figure.source for name, figure in given.items()},
+        sources={**_ASSUMED, **{name: figure.source for name, figure in given.items()}},
         own=wanted.endswith(".yaml"),
     )
 
