@@ -15,18 +15,21 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 
 from cudamaster.devices.cpu.x86 import ARGUMENTS, CALLED, LOST, MEMORY, NAMES, is_whole, operands_of
 
 _Line = tuple[int, str, str]
 _Kinds = Mapping[str, float]
+_Own = frozenset[str]  # registers by which a function finds its own memory
+_UNFRAMED, _FRAMED = frozenset({"%rsp"}), frozenset({"%rsp", "%rbp"})
 
 _OF_REQUEST = 4  # instructions that make an address, for each of a block's requests
 _ROUNDS = 8  # of the whole function; nested loops need one each
 
 _COPIES = re.compile(r"^(?:mov[bwlq]?|movabs|movs[bwl][wlq]|movz[bw][wlq])$")
-_ADDS = re.compile(r"^(?:add|sub)[lq]?$")
-_ONE = re.compile(r"^(?:inc|dec|neg)[lq]?$")
+_ADDRESS = re.compile(r"^lea")
+_ADDS = re.compile(r"^(?:add|sub|inc|dec|neg)[lq]?$")
 _LEFT = re.compile(r"^(?:shl|sal)[lq]?$")
 _CHOOSES = re.compile(r"^cmov")
 _COMPARES = re.compile(r"^(?:cmp|test)[bwlq]?$")
@@ -48,6 +51,31 @@ _PRODUCT_OF_HALVES: _Kinds = {"integer": 1}
 _WHOLE_PRODUCT: _Kinds = {"integer": 4}
 
 
+class _Does(Enum):
+    """What an instruction does to what leads to an address."""
+
+    NOTHING = 0
+    CALLS = 1
+    COMPARES = 2
+    GOES_ON = 3  # a part of an address stays one
+    REPLACES = 4  # by what its sources are
+    ENDS = 5  # what comes of it is no address, or is not known
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An instruction: `sources` lead to an address where `goal` does, and what is in `memory` always."""
+
+    place: int
+    does: _Does
+    goal: str | None = None
+    sources: tuple[str, ...] = ()
+    memory: tuple[str, ...] = ()
+    kinds: _Kinds | None = None
+    spared: bool = False  # it costs nothing where it leads to an address
+    requests: int = 0
+
+
 @dataclass
 class _Found:
     """Of one basic block: what counts, by instruction, and what would but for the addresses that it makes."""
@@ -62,20 +90,22 @@ def values_of(blocks: Sequence[Sequence[_Line]], following: Mapping[int, Sequenc
 
     `blocks` are in the order of flow.py, and `following` gives those behind one by their first addresses.
     """
-    blocks = [lines for lines in blocks if lines]
     framed = any(name.startswith("mov") and to == "%rsp,%rbp" for lines in blocks for _, name, to in lines)
-    own = {"%rsp", "%rbp"} if framed else {"%rsp"}
-    parsed = {lines[0][0]: [(place, name, operands_of(text), text) for place, name, text in lines] for lines in blocks}
-    wanted: dict[int, frozenset[str]] = {start: frozenset() for start in parsed}
+    steps = {lines[0][0]: _steps(lines, _FRAMED if framed else _UNFRAMED) for lines in blocks if lines}
+    wanted: dict[int, frozenset[str]] = {start: frozenset() for start in steps}
     found: dict[int, _Found] = {}
+    changed = set(steps)
     for _ in range(_ROUNDS):
-        changed = False
-        for start in reversed(parsed):
-            behind = set().union(*(wanted.get(to, frozenset()) for to in following.get(start, ())))
-            found[start] = _Found()
-            before = frozenset(_backwards(parsed[start], behind, own, found[start]))
-            changed |= before != wanted[start]
-            wanted[start] = before
+        before, changed = changed, set()
+        for start in reversed(steps):
+            after = following.get(start, ())
+            if start in found and before.isdisjoint(after) and changed.isdisjoint(after):
+                continue
+            behind = set().union(*(wanted.get(to, frozenset()) for to in after))
+            found[start] = _backwards(steps[start], behind)
+            if behind != wanted[start]:
+                changed.add(start)
+                wanted[start] = frozenset(behind)
         if not changed:
             break
     counted: dict[int, _Kinds] = {}
@@ -85,156 +115,190 @@ def values_of(blocks: Sequence[Sequence[_Line]], following: Mapping[int, Sequenc
     return counted
 
 
-_Parsed = tuple[int, str, list[str], str]
+def _backwards(steps: Sequence[_Step], wanted: set[str]) -> _Found:
+    """Goes through a block from its end: of `wanted` an address is made behind it, and then in it, too."""
+    found = _Found()
+    for step in reversed(steps):
+        leads = step.goal in wanted
+        match step.does:
+            case _Does.CALLS:
+                wanted.difference_update(LOST)
+                found.requests += step.requests
+            case _Does.COMPARES:
+                leads = not wanted.isdisjoint(step.sources)
+            case _Does.REPLACES | _Does.ENDS if step.goal is not None:
+                wanted.discard(step.goal)
+            case _:
+                pass
+        if leads and step.does in _HANDS_ON:
+            wanted.update(step.sources)
+        wanted.update(step.memory)
+        if step.kinds and not (leads and step.spared):
+            found.counted[step.place] = step.kinds
+        elif step.kinds and step.does is not _Does.COMPARES:
+            found.spared.append((step.place, step.kinds))
+    return found
 
 
-def _backwards(lines: Sequence[_Parsed], wanted: set[str], own: set[str], found: _Found) -> set[str]:
-    """Names whose values an address is made from, before a block, of those behind it."""
-    given = _given(lines, own)
-    for at in range(len(lines) - 1, -1, -1):
-        place, name, operands, text = lines[at]
+_HANDS_ON = (_Does.GOES_ON, _Does.REPLACES)
+
+
+def _steps(lines: Sequence[_Line], own: _Own) -> list[_Step]:
+    """The instructions of a block that matter."""
+    given = _Given(own)
+    steps = []
+    for place, name, text in lines:
         if name.startswith("call"):
-            _before_call(text, wanted, found)
-        elif operands:
-            _before(place, name, operands, wanted, own, found, given[at])
-    return wanted
+            step = _of_call(place, text)
+        elif name == "cltq":
+            step = None
+        else:
+            step = _of_instruction(place, name, text, own, given)
+        given.goes_on(name, text)
+        if step is not None and step.does is not _Does.NOTHING:
+            steps.append(step)
+    return steps
 
 
-def _before_call(text: str, wanted: set[str], found: _Found) -> None:
+def _of_call(place: int, text: str) -> _Step:
     target = CALLED.search(text)
     called = target[1] if target else ""
-    wanted.difference_update(LOST)
     if _READS.match(called) or _ATOMIC.search(called):
-        wanted.add("rdi")
-        found.requests += 1
-    elif _MOVES.search(called) and not _VALUES.match(called):
-        wanted.update(ARGUMENTS)
-        found.requests += 1
+        return _Step(place, _Does.CALLS, memory=("rdi",), requests=1)
+    if _MOVES.search(called) and not _VALUES.match(called):
+        return _Step(place, _Does.CALLS, memory=ARGUMENTS, requests=1)
+    return _Step(place, _Does.CALLS)
 
 
-def _before(
-    place: int, name: str, operands: list[str], wanted: set[str], own: set[str], found: _Found, what: _Factors
-) -> None:
+def _of_instruction(place: int, name: str, text: str, own: _Own, given: _Given) -> _Step | None:
+    kind = _kind(name)
+    operands = _operands(text)
+    if not operands or kind is _Kind.LEAVES:
+        return _Step(place, _Does.ENDS, memory=_of_all(text, own)) if operands and "(" in text else None
     *sources, target = operands
-    goal = _name(target, own)
-    leads = goal is not None and goal in wanted
-    wide = name.endswith("q") or any(is_whole(each) for each in operands)
-    kinds: _Kinds | None = None
-    if name.startswith("lea"):
-        kinds = _lea(sources[0], target, wanted, own, leads=leads)
-    elif target == "%rsp":
-        return
-    elif _COMPARES.match(name):
-        kinds = _COUNTING if wide and not any(_name(each, own) in wanted for each in operands) else None
-    elif _LEAVES.match(name):
-        pass
-    elif _ADDS.match(name) or _ONE.match(name):
-        if leads:
-            wanted.update(_names(sources, own))
-        kinds = (_SUM if sources and not sources[0].startswith("$") else _COUNTING) if wide else None
-    elif _LEFT.match(name):
+    if target == "%rsp":
+        return None
+    goal, names = _name(target, own), tuple(each for one in sources if (each := _name(one, own)))
+    if kind is _Kind.ADDRESS:
+        return _lea(place, sources[0], target, own)
+    memory = _of_all(text, own)
+    wide = name.endswith("q") or any(map(is_whole, operands))
+    if kind is _Kind.COMPARES:
+        both = tuple(each for one in operands if (each := _name(one, own)))
+        return _Step(place, _Does.COMPARES, None, both, memory, _COUNTING if wide else None, spared=True)
+    if kind is _Kind.ADDS:
+        sum_ = _SUM if sources and not sources[0].startswith("$") else _COUNTING
+        return _Step(place, _Does.GOES_ON, goal, names, memory, sum_ if wide else None, spared=True)
+    if kind is _Kind.LEFT:
         # By 32: the second word of a small structure is put beside the first.
         kinds = _MASK if wide and "$0x20" not in sources else None
-    elif _CHOOSES.match(name):
-        if leads:
-            wanted.update(_names(sources, own))
-        kinds, leads = _MASK if wide and not leads else None, False
-    elif _PRODUCT.match(name):
-        kinds, leads = (_PRODUCT_OF_HALVES if what is _Factors.HALVES else _WHOLE_PRODUCT) if wide else None, False
-        _forget(goal, wanted)
-    elif _MASKS.match(name):
-        alone = sources == [target] or any("%xmm" in each for each in operands)
+        return _Step(place, _Does.GOES_ON, goal, (), memory, kinds, spared=True)
+    if kind is _Kind.CHOOSES:
+        return _Step(place, _Does.GOES_ON, goal, names, memory, _MASK if wide else None)
+    if kind is _Kind.PRODUCT:
+        product = _PRODUCT_OF_HALVES if given.halves(operands) else _WHOLE_PRODUCT
+        return _Step(place, _Does.ENDS, goal, (), memory, product if wide else None)
+    if kind is _Kind.MASKS:
+        alone = sources == [target] or "%xmm" in text or given.places(operands)
         upper = name.startswith(("shr", "sar")) and sources == ["$0x20"]
-        kinds = _MASK if wide and not alone and not upper and what is not _Factors.WORDS else None
-        leads = False
-        _forget(goal, wanted)
-    else:
-        _forget(goal, wanted)
-        if leads and sources and (_COPIES.match(name) or name == "movq"):
-            wanted.update(_names(sources[:1], own))
-    if not name.startswith(("lea", "nop")):
-        for each in operands:
-            wanted.update(_of_memory(each, own))
-    if kinds and leads:
-        found.spared.append((place, kinds))
-    elif kinds:
-        found.counted[place] = kinds
-
-
-def _lea(source: str, target: str, wanted: set[str], own: set[str], *, leads: bool) -> _Kinds | None:
-    """A sum: with an index it is an instruction in any case, and one more where it has 64 bits and makes no address."""
-    parts = MEMORY.match(source)
-    _forget(_name(target, own), wanted)
-    if parts is None or parts["base"] in own or parts["base"] == "%rip":
+        return _Step(place, _Does.ENDS, goal, (), memory, _MASK if wide and not alone and not upper else None)
+    copies = kind is _Kind.COPIES and bool(sources)
+    if goal is None and not memory:
         return None
-    if leads:
-        wanted.update(_of_memory(source, own))
+    return _Step(place, _Does.REPLACES if copies else _Does.ENDS, goal, names[:1] if copies else (), memory)
+
+
+def _lea(place: int, source: str, target: str, own: _Own) -> _Step:
+    """A sum: with an index it is an instruction in any case, and one more where it has 64 bits and makes no address."""
+    parts, goal = MEMORY.match(source), _name(target, own)
+    if parts is None or parts["base"] in own or parts["base"] == "%rip":
+        return _Step(place, _Does.ENDS, goal)
+    whole = is_whole(target)
     if parts["index"]:
-        return _SUM if is_whole(target) and not leads else None
-    return _COUNTING if is_whole(target) else _SHORT
+        kinds = _SUM if whole else None
+        # Its one instruction is counted elsewhere, so no more is spared than the second.
+        return _Step(place, _Does.REPLACES, goal, _of_memory(source, own), (), kinds, spared=True)
+    return _Step(place, _Does.REPLACES, goal, _of_memory(source, own), (), _COUNTING if whole else _SHORT, spared=True)
 
 
-def _forget(name: str | None, wanted: set[str]) -> None:
-    if name is not None and "array" not in name:
-        wanted.discard(name)
+class _Kind(Enum):
+    LEAVES, ADDRESS, COMPARES, ADDS, LEFT, CHOOSES, PRODUCT, MASKS, COPIES, OTHER = range(10)
 
 
-def _names(operands: Sequence[str], own: set[str]) -> list[str]:
-    return [name for each in operands if (name := _name(each, own))]
+@lru_cache(maxsize=4096)
+def _kind(name: str) -> _Kind:
+    for pattern, kind in (
+        (_COMPARES, _Kind.COMPARES), (_LEAVES, _Kind.LEAVES), (_ADDRESS, _Kind.ADDRESS), (_ADDS, _Kind.ADDS),
+        (_LEFT, _Kind.LEFT), (_CHOOSES, _Kind.CHOOSES), (_PRODUCT, _Kind.PRODUCT), (_MASKS, _Kind.MASKS),
+        (_COPIES, _Kind.COPIES),
+    ):  # fmt: skip
+        if pattern.match(name):
+            return kind
+    return _Kind.OTHER
 
 
-def _name(operand: str, own: set[str]) -> str | None:
+@lru_cache(maxsize=1 << 16)
+def _operands(text: str) -> list[str]:
+    return operands_of(text)
+
+
+@lru_cache(maxsize=1 << 16)
+def _name(operand: str, own: _Own) -> str | None:
     """A register, or a word of the function's own memory; None for constants and other memory."""
     if operand.startswith("%"):
         return NAMES.get(operand[1:])
     parts = MEMORY.match(operand)
-    if parts is None or parts["base"] not in own:
+    if parts is None or parts["base"] not in own or parts["index"]:
         return None
-    return f"{parts['base']} {'array' if parts['index'] else parts['offset']}"
+    return f"{parts['base']} {parts['offset']}"
 
 
-def _of_memory(operand: str, own: set[str]) -> list[str]:
+@lru_cache(maxsize=1 << 16)
+def _of_memory(operand: str, own: _Own) -> tuple[str, ...]:
     """Registers that an operand's address is made from."""
     parts = MEMORY.match(operand)
     if parts is None:
-        return []
+        return ()
     names = (parts["base"], parts["index"])
-    return [NAMES[each[1:]] for each in names if each and each not in own and each[1:] in NAMES]
+    return tuple(NAMES[each[1:]] for each in names if each and each not in own and each[1:] in NAMES)
 
 
-class _Factors(Enum):
-    """What an instruction of 64 bits is given, as far as the block shows."""
-
-    ANY = 0
-    HALVES = 1  # numbers of 32 bits
-    WORDS = 2  # a word in its place beside another one
+def _of_all(text: str, own: _Own) -> tuple[str, ...]:
+    return tuple(name for each in _operands(text) for name in _of_memory(each, own)) if "(" in text else ()
 
 
-def _given(lines: Sequence[_Parsed], own: set[str]) -> list[_Factors]:
-    """Of each instruction of a block."""
-    short: set[str] = set()
-    placed: set[str] = set()
-    answer = []
-    for _, name, operands, _ in lines:
-        factors = [each for each in operands if not each.startswith("$")]
-        if _PRODUCT.match(name):
-            factors = [*factors, "%rax"] if len(operands) == 1 else [operands[1]] if len(operands) == 3 else factors
-            halves = all(_name(each, own) in short for each in factors)
-            answer.append(_Factors.HALVES if halves else _Factors.ANY)
-        else:
-            answer.append(_Factors.WORDS if any(_name(each, own) in placed for each in factors) else _Factors.ANY)
+class _Given:
+    """What is known of values at an instruction, as far as its block shows: which have 32 bits, and which are a word in
+    its place beside another one."""
+
+    def __init__(self, own: _Own) -> None:
+        self._own = own
+        self._short: set[str] = set()
+        self._placed: set[str] = set()
+
+    def halves(self, operands: Sequence[str]) -> bool:
+        """Whether the factors of a product have 32 bits."""
+        factors = [*operands, "%rax"] if len(operands) == 1 else operands[1:2] if len(operands) == 3 else operands
+        return all(each.startswith("$") or _name(each, self._own) in self._short for each in factors)
+
+    def places(self, operands: Sequence[str]) -> bool:
+        """Whether a mask puts two words beside each other."""
+        return any(_name(each, self._own) in self._placed for each in operands)
+
+    def goes_on(self, name: str, text: str) -> None:
+        """The next instruction has been executed."""
         if name.startswith("call"):
-            short.difference_update(LOST)
-            placed.difference_update(LOST)
+            self._short.difference_update(LOST)
+            self._placed.difference_update(LOST)
         elif name == "cltq":
-            short.add("rax")
-        elif operands and not _LEAVES.match(name) and (goal := _name(operands[-1], own)) is not None:
-            came = operands[0]
+            self._short.add("rax")
+        elif (kind := _kind(name)) not in (_Kind.LEAVES, _Kind.COMPARES) and (operands := _operands(text)):
+            if (goal := _name(operands[-1], self._own)) is None:
+                return
+            came, copies = operands[0], kind is _Kind.COPIES
             half = operands[-1].startswith("%") and not is_whole(operands[-1])
-            half |= _NARROW.match(name) is not None
-            half |= _COPIES.match(name) is not None and (came.startswith("$0x0") or _name(came, own) in short)
-            (short.add if half else short.discard)(goal)
-            into = _LEFT.match(name) is not None and came == "$0x20"
-            into |= name.startswith("mov") and came in _OTHER_WORD
-            (placed.add if into else placed.discard)(goal)
-    return answer
+            half |= copies and _NARROW.match(name) is not None
+            half |= copies and (came.startswith("$0x") or _name(came, self._own) in self._short)
+            (self._short.add if half else self._short.discard)(goal)
+            placed = (kind is _Kind.LEFT and came == "$0x20") or (copies and came in _OTHER_WORD)
+            (self._placed.add if placed else self._placed.discard)(goal)
