@@ -158,8 +158,8 @@ class Launch(_Counted):
     """One kernel launch, or `count` of them in a row that do the same.
 
     Registers and static shared memory are None where no compiler for the GPU was asked. `barriers` are per warp: all
-    waits for other threads, also at mbarriers and for other blocks of the `cluster`.
-    `requests_of_warp` and `instructions_of_warp` show how uneven the work is.
+    waits for other threads, also at mbarriers and for other blocks of the `cluster`. `instructions_of_warp` shows how
+    uneven the work is.
     """
 
     event: Literal["launch"] = "launch"
@@ -176,7 +176,6 @@ class Launch(_Counted):
     spill_load_bytes: _Whole = 0
     cooperative: bool = False
     early: bool = False  # may begin while the launch before it ends (programmatic stream serialization)
-    traced_blocks: _Positive
     instructions: Instructions
     # Cycles of all warps for instructions of which each needs what the one before brings; 0 in counts from before.
     chained_cycles: _Count = 0
@@ -193,15 +192,13 @@ class Launch(_Counted):
     fences: Spread = Spread(mean=0, largest=0)  # of a warp, for all of the GPU: __threadfence
     # What a warp sleeps by itself (__nanosleep), in nanoseconds; waiting for another thread counts once.
     slept_ns_of_warp: Spread = Spread(mean=0, largest=0)
-    requests_of_warp: Spread  # to global memory
     # Global loads of a warp that come one after another because each waits for the one before, and those of them that
-    # ask for something which the warp has not had lately. Copies in bulk that it waits for are such loads.
+    # ask for something which the warp has not had lately. Asynchronous copies that it waits for are such loads.
     waits_of_warp: Spread
     cold_waits_of_warp: Spread
     # The same of loads from another block's shared memory, and of waits at mbarriers for what other blocks store.
     remote_waits_of_warp: Spread = Spread(mean=0, largest=0)
     instructions_of_warp: Spread
-    instructions_of_block: Spread
     way_of_block: Way | None = None  # None in counts from before it was counted
 
 

@@ -82,8 +82,12 @@ void copies_asynchronously(const void* to, const void* from, unsigned bytes, uns
                            const void* site) {
     accesses += 2;
     if (from_source)
-        access(Act::kLoad, from, from_source, site);
+        access(Act::kCopy, from, from_source, site);
     access(Act::kStore, to, bytes, site);
+}
+void stores_asynchronously(const void* to, unsigned bytes, bool reduces, const void* site) {
+    accesses += 1;
+    access(reduces ? Act::kAtomic : Act::kStore, to, bytes, site);
 }
 
 } // namespace trace
