@@ -56,6 +56,7 @@ class LaunchLine(_Line):
     cluster: tuple[int, int, int]
     dynamic_shared_bytes: int
     cooperative: bool
+    early: bool = False
     blocks: int
     traced: int
     left_out: bool
@@ -79,6 +80,8 @@ class LaunchLine(_Line):
     block_instructions: Sums
     cluster_fences: Sums
     cluster_barriers: Sums
+    grid_barriers: Sums
+    fences: Sums
     slept_ns: Sums
     way_instructions: Sums
     way_waits: Sums
@@ -88,7 +91,7 @@ class LaunchLine(_Line):
 
 SPREADS = (
     *("barriers", "waits", "cold_waits", "remote_waits", "warp_instructions", "block_instructions"),
-    *("cluster_fences", "cluster_barriers", "slept_ns"),
+    *("cluster_fences", "cluster_barriers", "grid_barriers", "fences", "slept_ns"),
     *("way_instructions", "way_waits", "way_cold_waits", "way_remote_waits"),
 )
 _ANY = TypeAdapter(Annotated[LaunchLine | EventLine | MarkLine, Field(discriminator="event")])

@@ -84,6 +84,8 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     instructions.add(counts.instructions);
     cluster_fences.add(counts.cluster_fences);
     cluster_barriers.add(counts.cluster_barriers);
+    grid_barriers.add(counts.grid_barriers);
+    fences.add(counts.fences);
     slept_ns.add(counts.slept_ns);
     block_instructions.note(counts.all_instructions);
     ways.note(counts.way);
@@ -107,8 +109,8 @@ std::string Launch::line(const Job& job) const {
     text.put(",\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u]", launch.grid.x, launch.grid.y, launch.grid.z,
              launch.block.x, launch.block.y, launch.block.z);
     text.put(",\"cluster\":[%u,%u,%u]", job.shape.x, job.shape.y, job.shape.z);
-    text.put(",\"dynamic_shared_bytes\":%zu,\"cooperative\":%s", launch.shared_bytes,
-             launch.cooperative ? "true" : "false");
+    text.put(",\"dynamic_shared_bytes\":%zu,\"cooperative\":%s,\"early\":%s", launch.shared_bytes,
+             launch.cooperative ? "true" : "false", launch.early ? "true" : "false");
     text.put(",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"events\":%llu,\"dropped\":%llu", plan.blocks,
              traced, plan.only_those || left_out ? "true" : "false", events, dropped);
     text.put(",\"accesses\":[%llu,%llu,%llu]", own_accesses.load(), other_accesses.load(),
@@ -187,6 +189,8 @@ std::string Launch::line(const Job& job) const {
     text.spread("block_instructions", block_instructions);
     text.spread("cluster_fences", cluster_fences);
     text.spread("cluster_barriers", cluster_barriers);
+    text.spread("grid_barriers", grid_barriers);
+    text.spread("fences", fences);
     text.spread("slept_ns", slept_ns);
     text.spread("way_instructions", ways.instructions);
     text.spread("way_waits", ways.waits);

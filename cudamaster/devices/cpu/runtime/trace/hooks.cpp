@@ -389,8 +389,10 @@ void thread_ends(Worker& self) {
         recorder->thread_ends(self.linear);
 }
 void barrier_arrives(Worker& self, int kind) {
-    if (recorder)
+    if (recorder) {
+        recorder->lane(self.linear).grid_barriers += kind == CUDAMASTER_CPU_SYNC_GRID;
         recorder->barrier_arrives(self.linear, kind);
+    }
 }
 void barrier_completes(Worker&, int) {
     if (recorder)

@@ -55,6 +55,9 @@ struct Lane {
     unsigned long long waits = 0; // but at barriers of the whole block
     unsigned long long cluster_fences = 0;
     unsigned long long cluster_barriers = 0;
+    unsigned long long grid_barriers = 0;
+    unsigned long long fences = 0;
+    bool stored = false;                  // since its last fence
     unsigned long long copies_waited = 0; // one after another: what was begun together comes together
     std::vector<Copying> copying;         // on their way, the oldest first
     unsigned long long slept_ns = 0;
