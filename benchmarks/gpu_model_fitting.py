@@ -34,8 +34,6 @@ OF_MODEL: Mapping[str, tuple[float, float]] = {
 }
 OF_GPU: Mapping[str, tuple[float, float]] = {
     "l2_bytes_per_s": (3.5e12, 10.5e12),
-    "memory_latency_cycles": (600.0, 900.0),
-    "atomic_sectors_per_clock": (40.0, 60.0),
     "small_alloc_us": (1.5, 6.0),
 }
 # Unit of each constant, and for those that are not fitted where they come from, with the range that they were seen in.

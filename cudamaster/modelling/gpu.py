@@ -39,9 +39,10 @@ class Figures:
 
     Of a call: `empty_call_us` is one that launches an empty kernel, by the host's clock with the wait for its end,
     `empty_device_us` the device's part of it, `launch_host_us` what the host needs for one launch more, `gap_us` the
-    device between two kernels, unless the second may start early. `memset_host_us` holds for copies on the device too. An allocation and its release take
-    `alloc_us` each, `small_alloc_us` where the driver has a page at hand (up to 1 MiB). `host_bytes_per_s` is what goes
-    between host and device from memory that is not pinned, `host_instructions_per_us` what a core of the host executes.
+    device between two kernels, unless the second may start early. `memset_host_us` holds for copies on the device too.
+    An allocation and its release take `alloc_us` each, `small_alloc_us` where the driver has a page at hand (up to
+    1 MiB). `host_bytes_per_s` is what goes between host and device from memory that is not pinned,
+    `host_instructions_per_us` what a core of the host executes.
     """
 
     sms: float
