@@ -42,14 +42,11 @@ def counts(case: str, instructions: float) -> CallCounts:
         dynamic_shared_bytes=0,
         static_shared_bytes=0,
         registers=32,
-        traced_blocks=132,
         instructions=Instructions(fma=132 * 32 * instructions),
         barriers=Spread(mean=0, largest=0),
-        requests_of_warp=Spread(mean=0, largest=0),
         waits_of_warp=Spread(mean=0, largest=0),
         cold_waits_of_warp=Spread(mean=0, largest=0),
         instructions_of_warp=of_warp,
-        instructions_of_block=of_warp,
     )
     return CallCounts(version=1, case=case, events=(launch,))
 

@@ -1,10 +1,11 @@
-// What the model of a GPU knows of it beside its limits, measured: latencies, L2, atomics, more units, and what calls
-// of the runtime cost. One JSON object on stdout, under the names of cudamaster/modelling/gpu.py; rates are of one SM
+// What the model of a GPU knows of it beside its limits, measured: latencies, L2, atomics, more units, where threads meet,
+// and what calls of the runtime cost. One JSON object on stdout, under the names of cudamaster/modelling/gpu.py; rates are of one SM
 // and clock where they are there. limits.cu has the rest.
 #include <cstdio>
 #include "harness/limits/arithmetic.h"
 #include "harness/figures/latency.h"
 #include "harness/figures/runtime.h"
+#include "harness/figures/together.h"
 
 namespace {
 
@@ -128,6 +129,18 @@ int main() {
     say("alloc_us", runtime.alloc);
     say("synchronise_us", runtime.synchronise);
     say("host_bytes_per_s", runtime.host_bytes_per_s);
+    Together together = measure_together(processors, attribute(cudaDevAttrComputeCapabilityMajor), clock_mhz);
+    say("start_cycles", together.start);
+    say("barrier_cycles", together.barrier);
+    say("barrier_warp_cycles", together.barrier_warp);
+    say("grid_barrier_cycles", together.grid_barrier);
+    say("fence_cycles", together.fence);
+    if (together.cluster_barrier > 0) {
+        say("cluster_barrier_cycles", together.cluster_barrier);
+        say("cluster_barrier_warp_cycles", together.cluster_barrier_warp);
+        say("remote_latency_cycles", together.remote_latency);
+        say("remote_cycles", together.remote);
+    }
     say("clock_mhz", sm_clock_mhz(processors), "}\n");
     return 0;
 }

@@ -89,6 +89,61 @@ __global__ void exchange(unsigned long long* o, int n,
         o[1] = 1;
     c.sync();
 }
+// The same by st.async, in pairs: each thread sends a word to the other, whose mbarrier counts the bytes. Two mbarriers in turn;
+// who has received in one pass may be written in the next but one, as the other one has sent then. `local` looks at the
+// mbarrier with the scope of the block.
+__global__ void sends(unsigned long long* o, int n, bool local) {
+    __shared__ unsigned s[2][1024];
+    __shared__ alignas(8) unsigned long long there[2];
+    auto c = cg::this_cluster();
+    unsigned mine[2], own_bar[2], its[2], its_bar[2], to = c.block_rank() ^ 1;
+    for (int k = 0; k < 2; ++k) {
+        mine[k] = (unsigned)__cvta_generic_to_shared(&s[k][threadIdx.x]);
+        own_bar[k] = (unsigned)__cvta_generic_to_shared(&there[k]);
+        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(its[k]) : "r"(mine[k]), "r"(to));
+        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(its_bar[k]) : "r"(own_bar[k]), "r"(to));
+        if (threadIdx.x == 0)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(own_bar[k]) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    c.sync();
+    unsigned long long t0 = clock64();
+    unsigned v = threadIdx.x;
+    for (int i = 0; i < n; ++i) {
+        int k = i % 2;
+        if (threadIdx.x == 0)
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(own_bar[k]),
+                         "r"((unsigned)(blockDim.x * 4))
+                         : "memory");
+        asm volatile(
+            "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(its[k]), "r"(v),
+            "r"(its_bar[k])
+            : "memory");
+        unsigned done = 0;
+        while (!done)
+            if (local)
+                asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 "
+                             "%0, 1, 0, p; }"
+                             : "=r"(done)
+                             : "r"(own_bar[k]), "r"((unsigned)(i / 2 % 2))
+                             : "memory");
+            else
+                asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, "
+                             "[%1], %2; selp.u32 "
+                             "%0, 1, 0, p; }"
+                             : "=r"(done)
+                             : "r"(own_bar[k]), "r"((unsigned)(i / 2 % 2))
+                             : "memory");
+        v += s[k][threadIdx.x];
+        __syncthreads();
+    }
+    unsigned long long t1 = clock64();
+    if (threadIdx.x == 0)
+        o[blockIdx.x] = t1 - t0;
+    if (v == 77)
+        o[1] = 1;
+    c.sync();
+}
 template <class... A> void go(void (*k)(A...), int cluster, int blocks, int threads, A... a) {
     cudaLaunchConfig_t cfg = {};
     cfg.gridDim = blocks;
@@ -136,6 +191,15 @@ int main() {
                 get();
                 printf("exchange cluster=%d threads=%d store=%d %.0f cycles a step of two barriers\n", c, t,
                        k, (double)h[0] / n);
+            }
+    for (int c : {2, 8})
+        for (int t : {32, 256, 1024})
+            for (bool local : {false, true}) {
+                go(sends, c, c, t, o, n, local);
+                go(sends, c, c, t, o, n, local);
+                get();
+                printf("st.async cluster=%d threads=%d scope of the %s %.0f cycles a pass\n", c, t,
+                       local ? "block" : "cluster", (double)h[0] / n);
             }
     printf("end\n");
 }

@@ -41,22 +41,12 @@ class Constants(_Strict):
     cycles_per_instruction: _Positive
     # Loads of a warp that are on their way together.
     loads_in_flight: _Positive
-    # What a barrier holds a warp up, with so much more for each warp of the block; and in the mean of a cooperative
-    # launch's, of which some are for the whole grid, too.
-    barrier_cycles: _Positive
-    barrier_warp_cycles: Annotated[float, Field(ge=0)] = 0.0
-    grid_barrier_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From a launch's first block to its first request: its instructions and parameters come from memory.
     first_cycles: Annotated[float, Field(ge=0)] = 0.0
     # From a block's start to its first instruction, and from its last to the next block's start.
     block_cycles: _Positive
-    # What a cooperative launch, and one of clusters, needs beside that until its blocks start.
-    cooperative_cycles: Annotated[float, Field(ge=0)] = 0.0
-    cluster_cycles: Annotated[float, Field(ge=0)] = 0.0
-    # What a launch with atomics takes for the last of them, and for what waits for its answer.
+    # What a launch with atomics takes for the last of them.
     answer_cycles: Annotated[float, Field(ge=0)] = 0.0
-    # From the start of one block on an SM to that of the next, while there is room.
-    start_cycles: Annotated[float, Field(ge=0)] = 0.0
     # L1 per line of 128 bytes that a request touches, and per wavefront of its data, whichever is more.
     line_cycles: _Positive
     wavefront_cycles: Annotated[float, Field(ge=0)] = 0.0
@@ -64,8 +54,6 @@ class Constants(_Strict):
     piece_sectors: Annotated[float, Field(ge=1)] = 1.0
     # What L2 takes for a byte that a copy in bulk reads, of what it takes for one of a load.
     bulk_share: _Share = 1.0
-    # What an arrival or a wait at an mbarrier with the scope of the cluster holds a warp up: a fence of all memory.
-    fence_cycles: Annotated[float, Field(ge=0)] = 0.0
     # Instructions of a function that is a subroutine on a GPU too.
     slow_instructions: _Positive
     # The exponent of the mean that joins the parts: 1 adds them up, infinity takes the largest.
@@ -94,10 +82,10 @@ class Intervals(_Strict):
     """How far modelled ratios of two kernels of one task at one case are off (core/likelihood.py), fitted on `pairs`
     of `tasks`, those that the constants are fitted on. Logarithms, but for shares and factors.
 
-    `half` is a part of a call. `reaches` by their shares are multiples of the reach of nine of ten. `unlike` is how
-    much further ratios are off for kernels with a means that no fitted kernel has: the worst of the means, each left
-    out of a fit. `by_data_sheet` is the same for a GPU that is modelled by its data sheet: the H200, had nobody
-    measured anything on it.
+    `half` is a part of a call, `more` what is added by means. `reaches` by their shares are multiples of the reach of
+    nine of ten. `unlike` is how much further ratios are off for kernels with a means that no fitted kernel has: the
+    worst of the means, each left out of a fit. `by_data_sheet` is the same for a GPU that is modelled by its data
+    sheet: the H200, had nobody measured anything on it.
     """
 
     gpu: str
@@ -111,6 +99,7 @@ class Intervals(_Strict):
     reaches: dict[_Share, _Positive]
     known_means: tuple[str, ...]
     half: Annotated[float, Field(gt=0)] = math.inf
+    more: dict[str, _Positive] = {}
     unlike: Annotated[float, Field(ge=1)]
     by_data_sheet: Annotated[float, Field(ge=1)]
 
@@ -128,6 +117,7 @@ class Intervals(_Strict):
             unlike=self.unlike,
             assumed_of=self.gpu if assumed else "",
             half=self.half,
+            more={name: reach * wider for name, reach in self.more.items()},
         )
 
 

@@ -64,8 +64,9 @@ _WAVEFRONT_BYTES = 128
 class Shared(_Counted):
     """Shared memory: requests, and the wavefronts that they take: one each without bank conflicts.
 
-    Beside these, without a request: `bulk_bytes` that the copy engine writes and reads there, `factor_bytes` that
-    products of warpgroups read.
+    `remote_...` are those of the requests that go to another block of the cluster, and the bytes that their lanes take
+    or bring. Beside all these, without a request: `bulk_bytes` that the copy engine writes and reads there, and
+    `factor_bytes` that products of warpgroups read.
     """
 
     load_requests: _Count = 0
@@ -74,6 +75,10 @@ class Shared(_Counted):
     store_wavefronts: _Count = 0
     atomic_requests: _Count = 0
     atomic_wavefronts: _Count = 0
+    remote_load_requests: _Count = 0
+    remote_store_requests: _Count = 0
+    remote_atomic_requests: _Count = 0
+    remote_bytes: _Count = 0
     bulk_bytes: _Count = 0
     factor_bytes: _Count = 0
 
@@ -132,11 +137,12 @@ class Spread(_Counted):
 
 class Way(_Counted):
     """The way through a block, mean of blocks and the longest: from one barrier of all its threads to the next, the
-    others wait for the warp that has most to do. Waits are those of `waits_of_warp`."""
+    others wait for the warp that has most to do. Waits are those of `waits_of_warp` and `remote_waits_of_warp`."""
 
     instructions: Spread
     waits: Spread
     cold_waits: Spread
+    remote_waits: Spread = Spread(mean=0, largest=0)
 
 
 class Contention(_Counted):
@@ -152,8 +158,8 @@ class Launch(_Counted):
     """One kernel launch, or `count` of them in a row that do the same.
 
     Registers and static shared memory are None where no compiler for the GPU was asked. `barriers` are per warp: all
-    waits for other threads, also at mbarriers and for other blocks of the `cluster`.
-    `requests_of_warp` and `instructions_of_warp` show how uneven the work is.
+    waits for other threads, also at mbarriers and for other blocks of the `cluster`. `instructions_of_warp` shows how
+    uneven the work is.
     """
 
     event: Literal["launch"] = "launch"
@@ -169,7 +175,7 @@ class Launch(_Counted):
     spill_store_bytes: _Whole = 0
     spill_load_bytes: _Whole = 0
     cooperative: bool = False
-    traced_blocks: _Positive
+    early: bool = False  # may begin while the launch before it ends (programmatic stream serialization)
     instructions: Instructions
     # Cycles of all warps for instructions of which each needs what the one before brings; 0 in counts from before.
     chained_cycles: _Count = 0
@@ -179,17 +185,20 @@ class Launch(_Counted):
     local_requests: _Count = 0  # to a thread's own arrays with indices that are no constants
     contention: Contention = Contention()
     barriers: Spread
+    cluster_barriers: Spread = Spread(mean=0, largest=0)  # those of them that are the cluster's
+    grid_barriers: Spread = Spread(mean=0, largest=0)  # and the whole grid's
     # Arrivals and waits of a warp at mbarriers with the scope of the cluster: each is a fence of all memory.
     cluster_fences: Spread = Spread(mean=0, largest=0)
+    fences: Spread = Spread(mean=0, largest=0)  # of a warp, for all of the GPU: __threadfence
     # What a warp sleeps by itself (__nanosleep), in nanoseconds; waiting for another thread counts once.
     slept_ns_of_warp: Spread = Spread(mean=0, largest=0)
-    requests_of_warp: Spread  # to global memory
     # Global loads of a warp that come one after another because each waits for the one before, and those of them that
-    # ask for something which the warp has not had lately. Copies in bulk that it waits for are such loads.
+    # ask for something which the warp has not had lately. Asynchronous copies that it waits for are such loads.
     waits_of_warp: Spread
     cold_waits_of_warp: Spread
+    # The same of loads from another block's shared memory, and of waits at mbarriers for what other blocks store.
+    remote_waits_of_warp: Spread = Spread(mean=0, largest=0)
     instructions_of_warp: Spread
-    instructions_of_block: Spread
     way_of_block: Way | None = None  # None in counts from before it was counted
 
 

@@ -31,11 +31,18 @@ class Figures:
     GPU has no wgmma, or nobody has given a figure. `l1_bytes` are those that L1 and shared memory divide among them.
     `atomic_sectors_per_clock` is what all of L2 does on different sectors, `same_address_per_clock` on one address.
 
+    Cycles that a warp is held up: by a barrier of its block, with so much more for each warp of that, by one of the
+    cluster, by one of the whole grid, by a wait for another block's shared memory (`remote_latency_cycles`), and by a
+    fence of all memory with the answer of the atomic behind it. `remote_cycles` is what an SM takes for a warp's
+    request to another block's shared memory, `start_cycles` what passes on an SM from the start of a block to that of
+    the next. Where a file lacks one of these it is an H200's.
+
     Of a call: `empty_call_us` is one that launches an empty kernel, by the host's clock with the wait for its end,
     `empty_device_us` the device's part of it, `launch_host_us` what the host needs for one launch more, `gap_us` the
-    device between two kernels. `memset_host_us` holds for copies on the device too. An allocation and its release take
-    `alloc_us` each, `small_alloc_us` where the driver has a page at hand (up to 1 MiB). `host_bytes_per_s` is what goes
-    between host and device from memory that is not pinned, `host_instructions_per_us` what a core of the host executes.
+    device between two kernels, unless the second may start early. `memset_host_us` holds for copies on the device too.
+    An allocation and its release take `alloc_us` each, `small_alloc_us` where the driver has a page at hand (up to
+    1 MiB). `host_bytes_per_s` is what goes between host and device from memory that is not pinned,
+    `host_instructions_per_us` what a core of the host executes.
     """
 
     sms: float
@@ -77,6 +84,15 @@ class Figures:
     host_bytes_per_s: float
     host_instructions_per_us: float
     warpgroup_operations: float | None = None
+    start_cycles: float = 156.0
+    barrier_cycles: float = 16.5
+    barrier_warp_cycles: float = 2.0
+    cluster_barrier_cycles: float = 345.0
+    cluster_barrier_warp_cycles: float = 9.0
+    grid_barrier_cycles: float = 1900.0
+    remote_latency_cycles: float = 280.0
+    remote_cycles: float = 8.5
+    fence_cycles: float = 1047.0
 
 
 @dataclass(frozen=True)
@@ -134,6 +150,7 @@ class _Figure(_Strict):
 
 _NEEDED = {each.name: (_Figure, ...) for each in fields(Figures) if each.default is MISSING}
 _OTHERS = {each.name: (_Figure | None, None) for each in fields(Figures) if each.default is not MISSING}
+_ASSUMED: Mapping[str, Source] = {each.name: "assumed" for each in fields(Figures) if isinstance(each.default, float)}
 _FIGURES: Any = create_model("_FIGURES", __base__=_Strict, **_NEEDED, **_OTHERS)  # type: ignore[call-overload]
 
 
@@ -194,7 +211,7 @@ def load(wanted: str = DEFAULT) -> Gpu:
         compute_capability=(int(major), int(minor)),
         about=" ".join(read.about.split()),
         figures=Figures(**{name: figure.value for name, figure in given.items()}),
-        sources={name: figure.source for name, figure in given.items()},
+        sources={**_ASSUMED, **{name: figure.source for name, figure in given.items()}},
         own=wanted.endswith(".yaml"),
     )
 

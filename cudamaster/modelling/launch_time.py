@@ -20,7 +20,7 @@ from enum import StrEnum
 
 from cudamaster.devices.kernel_names import plain_name
 from cudamaster.modelling.constants import Constants
-from cudamaster.modelling.counts import Launch, Spread
+from cudamaster.modelling.counts import Launch, Spread, Traffic
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.memory import L2, SECTOR_BYTES, L1s, Moved, moved
 from cudamaster.profiling import launches
@@ -28,16 +28,18 @@ from cudamaster.profiling.launches import Occupancy
 
 WARP = 32
 _LINE_BYTES = 128
-# Of many lines some share a slice of L2: additions to 1 to 4096 lines on an H200.
-_MOST_CROWDED = 2.5
+# Of many lines some share a slice of L2, and take so many times as long. Additions to tables on an H200 say 1.0 of 8
+# lines, 1.35 of 64, and 2.4 of 256 and 1024, all within 8 % of this power of the lines, counted in lanes of a warp.
+_MOST_CROWDED, _CROWDS = 2.5, 0.4
+# DRAM gives two sectors at once.
+_SECTORS_OF_DRAM = 2
 # What a kernel is taken to use where no compiler for the GPU has said it.
 _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
-# So many times as many waits as the mean has a warp that spins.
-_SPINNING = 20
-# Barriers of a warp from which on its block goes through its work in phases.
-_PHASES = 2
+# A warp that spins has so many times as many waits as the mean, and so many for each that asks for something new. Of
+# all launches that were measured none has more than 8 and 107; those that spin have thousands.
+_SPINNING, _AGAIN = 20, 1000
 
 
 class Part(StrEnum):
@@ -132,7 +134,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
         **_units(launch, gpu, constants, shape),
         Part.L1: _l1(launch, gpu, constants) * shape.busiest,
         Part.ATOMICS: _atomics(launch, gpu),
-        Part.STARTS: constants.start_cycles * shape.blocks * shape.busiest,
+        Part.STARTS: gpu.figures.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
     }
     parts = {part: gpu.microseconds(each) for part, each in cycles.items()} | _levels(
@@ -278,7 +280,9 @@ def _l1(launch: Launch, gpu: Gpu, constants: Constants) -> float:
     others = max(0.0, lines - _global_requests(launch))
     of_global = max(constants.line_cycles * others, constants.wavefront_cycles * wavefronts)
     shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
-    return shuffles + of_global + launch.shared.wavefronts
+    shared = launch.shared
+    remote = shared.remote_load_requests + shared.remote_store_requests + shared.remote_atomic_requests
+    return shuffles + of_global + shared.wavefronts + remote * gpu.figures.remote_cycles
 
 
 def _spilled_bytes(launch: Launch) -> float:
@@ -312,7 +316,7 @@ def _atomics(launch: Launch, gpu: Gpu) -> float:
         if operations := each.atomic_sectors * same + each.bulk_reduced_sectors:
             touched = max((found.written for found in each.footprints), default=each.bytes / SECTOR_BYTES)
             lines = max(1.0, touched * SECTOR_BYTES / _LINE_BYTES)
-            crowded = min(_MOST_CROWDED, max(1.0, (lines / WARP) ** 0.4))
+            crowded = min(_MOST_CROWDED, max(1.0, (lines / WARP) ** _CROWDS))
             cycles += operations * (1 / figures.atomic_sectors_per_clock + of_one * crowded / lines)
     return max(cycles, launch.contention.hottest * of_one)
 
@@ -321,30 +325,43 @@ def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved)
     """Cycles until the first blocks have something to work on."""
     waits = launch.cold_waits_of_warp.largest > 0
     cycles = constants.first_cycles + (_cold_latency(launch, gpu, bytes_moved) if waits else 0.0)
-    # Blocks that are to be there together start when there is room for all of them.
-    cycles += constants.cooperative_cycles if launch.cooperative else 0.0
-    # A launch is over when its last atomics are; mostly a block waits for their answer and goes on by it.
-    cycles += constants.answer_cycles if any(each.atomic_requests for each in launch.traffic) else 0.0
-    return cycles + (constants.cluster_cycles if math.prod(launch.cluster) > 1 else 0.0)
+    # A launch is over when its last atomics are. (Clusters and cooperative launches start as soon as others.)
+    atomics = launch.grid_barriers.largest > 0 or any(each.atomic_requests for each in launch.traffic)
+    return cycles + (constants.answer_cycles if atomics else 0.0)
 
 
 def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
-    """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2."""
+    """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2.
+
+    DRAM gives two sectors at once: where lanes read theirs sector after sector, each second wait is for L2 alone.
+    """
     near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
     lines = max(1.0, _lines_of_wait(launch, bytes_moved))
-    return far - math.pow(1 - bytes_moved.missed_share, lines) * (far - near)
+    fetched = min(1.0, max(1.0, _sectors_of_line(launch)) / _SECTORS_OF_DRAM)
+    return near + fetched * (1 - math.pow(1 - bytes_moved.missed_share, lines)) * (far - near)
+
+
+def _sectors_of_line(launch: Launch) -> float:
+    """Sectors of a line that a request asks for together."""
+    lines = sum(each.lines for each in launch.traffic)
+    return sum(_sectors(each) for each in launch.traffic) / lines if lines > 0 else _LINE_BYTES / SECTOR_BYTES
+
+
+def _sectors(traffic: Traffic) -> float:
+    return traffic.load_sectors + traffic.store_sectors + traffic.atomic_sectors
 
 
 def _lines_of_wait(launch: Launch, bytes_moved: Moved) -> float:
     """Lines that a warp waits for together, where L1 has not got them."""
-    sectors = sum(each.load_sectors + each.store_sectors + each.atomic_sectors for each in launch.traffic)
+    sectors = sum(_sectors(each) for each in launch.traffic)
     lines = sum(each.lines for each in launch.traffic)
     waits = launch.cold_waits_of_warp.mean * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
     return bytes_moved.missed_sectors * lines / (sectors * waits) if sectors * waits > 0 else 1.0
 
 
 def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved) -> float:
-    """Cycles of the rounds of blocks: each is as long as the way of a warp, the last one as that of the longest.
+    """Cycles of the rounds of blocks: each is as long as the way of a mean warp, and all are no shorter than the
+    longest, since the next block starts where one has ended.
 
     The start of the first block and its first wait are those that fill the GPU.
     """
@@ -353,7 +370,7 @@ def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, byte
     first = constants.block_cycles
     if launch.cold_waits_of_warp.largest > 0:
         first += _cold_latency(launch, gpu, bytes_moved)
-    return max(0.0, (shape.rounds - 1) * mean + max(mean, longest) - first)
+    return max(0.0, max(longest, shape.rounds * mean) - first)
 
 
 def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved, *, largest: bool) -> float:
@@ -361,28 +378,32 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
     # A warp that spins waits for another one, whose way is counted.
     largest = largest and not _spins(launch)
-    longer, waits, cold = _done(launch, largest=largest)
+    longer, waits, cold, remote = _done(launch, largest=largest)
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
-    barriers, fences, slept_ns = (
-        of.largest if largest else of.mean for of in (launch.barriers, launch.cluster_fences, launch.slept_ns_of_warp)
-    )
+    fences, slept_ns = (of.largest if largest else of.mean for of in (launch.fences, launch.slept_ns_of_warp))
     return (
         constants.block_cycles
         + (_issuing(launch, constants) + _of_products(launch, gpu, shape)) / warps * longer
         + cold * _cold_latency(launch, gpu, bytes_moved)
         + (waits - cold) * figures.l1_latency_cycles
+        + remote * figures.remote_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
-        + barriers * _barrier(launch, constants, shape)
-        + fences * constants.fence_cycles
+        + _barriers(launch, gpu, shape, largest=largest)
+        + fences * figures.fence_cycles
         + slept_ns * figures.clock_mhz / 1000
     )
 
 
-def _barrier(launch: Launch, constants: Constants, shape: _Shape) -> float:
-    """Cycles of a barrier: all warps of the block come to it one after another."""
-    if launch.cooperative:
-        return constants.grid_barrier_cycles
-    return constants.barrier_cycles + constants.barrier_warp_cycles * shape.warps_of_block
+def _barriers(launch: Launch, gpu: Gpu, shape: _Shape, *, largest: bool) -> float:
+    """Cycles of a warp's barriers. To one of a block or a cluster, all warps of the block come one after another."""
+    figures = gpu.figures
+    every, of_cluster, of_grid = (
+        of.largest if largest else of.mean for of in (launch.barriers, launch.cluster_barriers, launch.grid_barriers)
+    )
+    of_block = figures.barrier_cycles + figures.barrier_warp_cycles * shape.warps_of_block
+    clusters = figures.cluster_barrier_cycles + figures.cluster_barrier_warp_cycles * shape.warps_of_block
+    others = max(0.0, every - of_cluster - of_grid)
+    return others * of_block + of_cluster * clusters + of_grid * figures.grid_barrier_cycles
 
 
 def _issuing(launch: Launch, constants: Constants) -> float:
@@ -397,35 +418,37 @@ def _issuing(launch: Launch, constants: Constants) -> float:
 def _of_products(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
     """Cycles of all warps for products in tensor cores, whose factors come from shared memory: one after the other.
 
-    Warps that meet at barriers come to both together, so each waits for all of its block. (Multiply-adds are issued
-    while the next factors come.)
+    Warps of a block come to both together, so each waits for all of its block. (Multiply-adds are issued while the next
+    factors come.)
     """
     figures, products = gpu.figures, launch.instructions.matrix
     if not products > 0:
         return 0.0
-    together = shape.warps_of_block if launch.barriers.mean >= _PHASES else 1
+    together = shape.warps_of_block
     of_core = _MATRIX_OPERATIONS / (figures.matrix_operations / figures.schedulers)
     return launch.shared.wavefronts * together + products * of_core * max(1.0, together / figures.schedulers)
 
 
-def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float]:
-    """Instructions as multiples of a mean warp's, waits, and those of them that L1 does not end: of the mean block or
-    the longest. At each barrier the block's warps wait for the one that had most to do since the last."""
+def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float, float]:
+    """Instructions as multiples of a mean warp's, waits, those of them that L1 does not end, and those for other
+    blocks: of the mean block or the longest. At each barrier the block's warps wait for the one that had most to do
+    since the last."""
     way, of_warp = launch.way_of_block, launch.instructions_of_warp
     if way is None or _spins(launch):
         longer = _ratio(of_warp) if largest else 1.0
-        waits, cold = launch.waits_of_warp, launch.cold_waits_of_warp
+        waits = launch.waits_of_warp, launch.cold_waits_of_warp, launch.remote_waits_of_warp
     else:
         instructions = way.instructions.largest if largest else way.instructions.mean
         longer = instructions / of_warp.mean if of_warp.mean > 0 else 1.0
-        waits, cold = way.waits, way.cold_waits
-    return (longer, waits.largest, cold.largest) if largest else (longer, waits.mean, cold.mean)
+        waits = way.waits, way.cold_waits, way.remote_waits
+    every, cold, remote = (of.largest if largest else of.mean for of in waits)
+    return longer, every, cold, remote
 
 
 def _spins(launch: Launch) -> bool:
     """Whether the longest warp asks again and again for what it has had, until another one writes that."""
     waits, cold = launch.waits_of_warp, launch.cold_waits_of_warp
-    return waits.largest > _SPINNING * max(1.0, waits.mean) and waits.largest > 1000 * max(1.0, cold.largest)
+    return waits.largest > _SPINNING * max(1.0, waits.mean) and waits.largest > _AGAIN * max(1.0, cold.largest)
 
 
 def _ratio(of: Spread) -> float:

@@ -84,7 +84,7 @@ def modelled(
         if isinstance(event, Launch):
             time = launch_time.priced(event, next(of_launches), gpu, constants)
             priced.append(time)
-            clocks.launch(time.device_us, event.count)
+            clocks.launch(time.device_us, event.count, early=event.early)
         else:
             clocks.other(event)
     return ModelledCall(
@@ -177,9 +177,12 @@ class Clocks:
             return 0.0
         return self.device - self.began + self.figures.empty_device_us - self.figures.gap_us
 
-    def launch(self, device_us: float, count: int) -> None:
-        """Kernels in a row that take so long each."""
-        self._enqueue(self.figures.launch_host_us, device_us, count)
+    def launch(self, device_us: float, count: int, *, early: bool = False) -> None:
+        """Kernels in a row that take so long each; `early` ones begin while what is before them ends."""
+        gap_us = self.figures.gap_us
+        if early and self.began is not None:
+            self.device -= gap_us
+        self._enqueue(self.figures.launch_host_us, device_us, count, 0.0 if early else gap_us)
 
     def other(self, event: Other) -> None:
         """What is no launch."""
@@ -214,12 +217,14 @@ class Clocks:
         self.host += cost_us
         self.other_us += cost_us
 
-    def _enqueue(self, host_us: float, device_us: float, count: int) -> None:
-        """`count` times the same on the device. Whichever of host and device is slower sets the pace."""
+    def _enqueue(self, host_us: float, device_us: float, count: int, between_us: float | None = None) -> None:
+        """`count` times the same on the device, with the usual gap between two of them unless another one is given.
+        Whichever of host and device is slower sets the pace."""
         self.host += host_us
         start = max(self.device, self.host + self._way)
         if self.began is None:
             self.began = min(start, self.figures.launch_host_us + self._way)
-        each = device_us + self.figures.gap_us
+        gap_us = self.figures.gap_us
+        each = device_us + (gap_us if between_us is None else between_us)
         self.host += host_us * (count - 1)
-        self.device = max(start + each * count, self.host + self._way + each)
+        self.device = max(start + each * (count - 1), self.host + self._way) + device_us + gap_us

@@ -4,7 +4,7 @@ another."""
 from __future__ import annotations
 
 from cudamaster.devices.cpu.instructions import Code
-from cudamaster.modelling import gpu, tracing
+from cudamaster.modelling import folding, gpu, observed
 from cudamaster.modelling.counts import Launch
 
 # Ten blocks of one warp, of which five were traced. The basic block at 16 was executed 20 times.
@@ -26,19 +26,20 @@ WRITTEN: dict[str, object] = {
     "executed": [(16, 20, 640)],
     "traffic": [],
     "shared": ((0, 0), (0, 0), (0, 0)),
+    "remote": (0, 0, 0, 0),
     "bulk_bytes": 0,
     "factor_bytes": 0,
     "products": (0, 0, 0, 0),
     "local_requests": 0,
     "atomics": (0, 0, 0, 0, 0),
-    **{name: (5 * (number + 1), 5, 100 + number) for number, name in enumerate(tracing._SPREADS)},
+    **{name: (5 * (number + 1), 5, 100 + number) for number, name in enumerate(observed.SPREADS)},
 }
 CODE = Code({16: {"fma": 3.0}}, [16], chains={16: 12.0})
 
 
 def folded(**changes: object) -> Launch:
     """The launch, where the observer wrote something else."""
-    return tracing._launch(tracing._Launch.model_validate({**WRITTEN, **changes}), CODE, (), gpu.load())
+    return folding._launch(observed.LaunchLine.model_validate({**WRITTEN, **changes}), CODE, (), gpu.load())
 
 
 def test_instructions_and_chains_are_those_of_all_blocks() -> None:
@@ -53,18 +54,21 @@ def test_no_figure_of_a_warp_is_another_one() -> None:
     found = folded()
     assert found.way_of_block is not None
     spreads = (
-        *(found.barriers, found.requests_of_warp, found.waits_of_warp, found.cold_waits_of_warp),
-        *(found.instructions_of_warp, found.instructions_of_block, found.cluster_fences, found.slept_ns_of_warp),
+        *(found.barriers, found.waits_of_warp, found.cold_waits_of_warp, found.remote_waits_of_warp),
+        *(found.instructions_of_warp, found.cluster_fences, found.cluster_barriers, found.grid_barriers),
+        *(found.fences, found.slept_ns_of_warp),
         *(found.way_of_block.instructions, found.way_of_block.waits, found.way_of_block.cold_waits),
+        found.way_of_block.remote_waits,
     )
-    assert [(each.mean, each.largest) for each in spreads] == [(n + 1, 100 + n) for n in range(len(spreads))]
+    numbers = [n for n, name in enumerate(observed.SPREADS) if name != "block_instructions"]
+    assert [(each.mean, each.largest) for each in spreads] == [(n + 1, 100 + n) for n in numbers]
 
 
 def test_a_block_takes_all_only_from_a_common_counter() -> None:
     """One of five did 98 % of the work: without atomics nothing is shared out, and neither with 90 %."""
-    all_in_one = {"block_instructions": (1000, 5, 980), "way_instructions": (1000, 5, 980)}
+    all_in_one = {"block_instructions": (1000, 5, 980), "warp_instructions": (1000, 5, 980)}
     counter = {"atomics": (1, 1, 1, 1, 1)}
-    assert folded(**all_in_one).instructions_of_block.largest == 980
-    assert folded(**all_in_one, **counter).instructions_of_block.largest == 98
-    most = {"block_instructions": (1000, 5, 900), "way_instructions": (1000, 5, 900)}
-    assert folded(**most, **counter).instructions_of_block.largest == 900
+    assert folded(**all_in_one).instructions_of_warp.largest == 980
+    assert folded(**all_in_one, **counter).instructions_of_warp.largest == 98
+    most = {"block_instructions": (1000, 5, 900), "warp_instructions": (1000, 5, 900)}
+    assert folded(**most, **counter).instructions_of_warp.largest == 900

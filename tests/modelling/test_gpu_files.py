@@ -85,8 +85,8 @@ def test_the_h200s_bandwidths_are_those_that_were_measured() -> None:
 def test_a_mistake_in_the_constants_is_named(tmp_path: Path) -> None:
     text = constants.place().read_text()
     path = tmp_path / "constants.yaml"
-    path.write_text(text.replace("barrier_cycles:", "barier_cycles:"))
-    with pytest.raises(UsageError, match="barrier_cycles"):
+    path.write_text(text.replace("block_cycles:", "blok_cycles:"))
+    with pytest.raises(UsageError, match="block_cycles"):
         constants.load(path)
 
 

@@ -17,15 +17,17 @@ from cudamaster.modelling.launch_time import Part, launch_time, refused
 from cudamaster.modelling.memory import L2, L1s, moved
 from cudamaster.modelling.model import ModelledCall, breakdown, modelled
 
-H200 = gpus.load()
-SMS = int(H200.figures.sms)
 # Round numbers, so that times can be worked out by hand.
+_AS_IT_IS = gpus.load()
+H200 = replace(
+    _AS_IT_IS, figures=replace(_AS_IT_IS.figures, barrier_cycles=30.0, barrier_warp_cycles=0.0, start_cycles=0.0)
+)
+SMS = int(H200.figures.sms)
 ROUND = Constants(
     instruction_scale=1,
     instructions_beside=0,
     cycles_per_instruction=4,
     loads_in_flight=4,
-    barrier_cycles=30,
     first_cycles=500,
     block_cycles=500,
     line_cycles=1,
@@ -163,7 +165,7 @@ def test_atomics_on_few_lines_wait_for_each_other() -> None:
 
 
 def test_nobody_waits_for_atomics_and_starts_that_take_less_than_the_rest() -> None:
-    shared = ROUND.model_copy(update={"overlap": 2, "start_cycles": 1e-3})
+    shared = ROUND.model_copy(update={"overlap": 2})
     plain = launch(2**16, loads=8)
     traffic = Traffic(buffer=7, bytes=2**26, atomic_requests=1e5, atomic_sectors=1e5)
     atomic = plain.model_copy(update={"traffic": (*plain.traffic, traffic)})
@@ -234,13 +236,14 @@ def test_nothing_overlaps_with_the_filling_of_the_gpu() -> None:
 
 def test_blocks_of_one_warp_are_started_one_after_another() -> None:
     """The same warps in blocks of one and of eight, where an SM takes 100 cycles to start a block."""
-    slow = ROUND.model_copy(update={"start_cycles": 100})
+    slow = replace(H200, figures=replace(H200.figures, start_cycles=100.0))
     many = launch(2**17).model_copy(update={"block": (32, 1, 1)})
-    found = launch_time(many, H200, slow, L2(H200.figures.l2_bytes)).parts_us[Part.STARTS]
-    assert found == pytest.approx(100 * math.ceil(2**17 / SMS) / H200.figures.clock_mhz)
-    assert found == pytest.approx(
-        8 * launch_time(launch(2**14), H200, slow, L2(H200.figures.l2_bytes)).parts_us[Part.STARTS], rel=0.01
+    found, eighth = (
+        launch_time(each, slow, ROUND, L2(H200.figures.l2_bytes)).parts_us[Part.STARTS]
+        for each in (many, launch(2**14))
     )
+    assert found == pytest.approx(100 * math.ceil(2**17 / SMS) / H200.figures.clock_mhz)
+    assert found == pytest.approx(8 * eighth, rel=0.01)
 
 
 def test_sectors_that_are_written_in_pieces_cost_more_of_l2() -> None:
@@ -270,10 +273,16 @@ def test_global_memory_takes_lines_or_wavefronts_whichever_is_more() -> None:
     assert near == pytest.approx(0.5 / 31 * lines)
 
 
-def test_fences_of_the_cluster_hold_a_warp_up() -> None:
-    slow = ROUND.model_copy(update={"fence_cycles": 1000})
-    one = launch(SMS).model_copy(update={"cluster_fences": spread(10)})
-    assert device_us(one, slow) == pytest.approx(device_us(one) + 10_000 / H200.figures.clock_mhz, rel=0.001)
+def test_a_launch_that_may_start_early_waits_for_no_gap() -> None:
+    """It begins when the one before it ends, and so does each of several in a row."""
+    first, second = launch(2**14, loads=8), launch(2**14, loads=8, buffers=(2, 3))
+    early = second.model_copy(update={"early": True})
+    usual, overlapping = (price(first, each).device_us for each in (second, early))
+    assert usual - overlapping == pytest.approx(H200.figures.gap_us)
+    thrice = {"count": 3}
+    usual, overlapping = (price(first, each.model_copy(update=thrice)).device_us for each in (second, early))
+    assert usual - overlapping == pytest.approx(3 * H200.figures.gap_us)
+    assert price(early).device_us == price(second).device_us
 
 
 def test_a_sleep_takes_its_time() -> None:

@@ -165,7 +165,7 @@ def test_what_was_fitted_is_what_is_validated_next(
 ) -> None:
     """`whole` fits and validates in one process: the second step must not go on with the constants of before."""
     before = constants.shipped()
-    fitted = before.constants.model_copy(update={"barrier_cycles": 12.5})
+    fitted = before.constants.model_copy(update={"block_cycles": 12.5})
     h200 = gpu.load("h200")
     for name, value in (
         ("examples", list),
@@ -176,7 +176,7 @@ def test_what_was_fitted_is_what_is_validated_next(
     monkeypatch.setattr(constants, "place", lambda: tmp_path / "gpu_model.yaml")
     try:
         validation.run_fit("h200")
-        assert constants.shipped().constants.barrier_cycles == 12.5
+        assert constants.shipped().constants.block_cycles == 12.5
         assert constants.shipped().known_error is None
     finally:
         constants.shipped.cache_clear()

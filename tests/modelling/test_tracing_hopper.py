@@ -30,6 +30,7 @@ CALLS = (
     "a box and back",
     "multicast",
     "copies between blocks",
+    "words between blocks",
     "numbered barriers",
     "phases of an mbarrier",
     "barriers of a cluster",
@@ -170,7 +171,6 @@ def test_multicast_reads_once_and_writes_in_each_block(calls: Calls) -> None:
     """32 clusters of four blocks, one below the other, with a tile of 4 KB each. Half of them are in the sample."""
     launch = only(calls, "multicast")
     assert launch.cluster == (1, 4, 1)
-    assert launch.traced_blocks == 64
     assert in_bulk(launch) == (32 * 128, 0, 0)
     assert launch.shared.bulk_bytes == 128 * 4096
     read = {each.blocks: each.read for traffic in launch.traffic for each in traffic.footprints}
@@ -185,6 +185,23 @@ def test_what_is_moved_within_a_cluster_is_shared_memory_alone(calls: Calls) -> 
     assert of_threads(launch) == 0
     assert launch.shared.bulk_bytes == 8 * 2 * 256
     assert (launch.shared.load_requests, launch.shared.load_wavefronts) == (16, 16)
+    assert (launch.shared.remote_load_requests, launch.shared.remote_bytes) == (16, 8 * 256)
+    assert launch.remote_waits_of_warp.mean == 1
+    assert launch.cluster_barriers.mean == 2
+
+
+def test_words_for_other_blocks_are_stores_of_warps(calls: Calls) -> None:
+    """Eight blocks of two warps store three times, and wait for what comes: not for memory."""
+    launch = only(calls, "words between blocks")
+    assert in_bulk(launch) == (0, 0, 0)
+    assert launch.shared.bulk_bytes == 0
+    assert (launch.shared.store_requests, launch.shared.store_wavefronts) == (8 * 2 * 3, 8 * 2 * 3)
+    assert launch.shared.remote_store_requests == launch.shared.store_requests
+    assert launch.shared.remote_bytes == 8 * 64 * 4 * 3
+    assert launch.waits_of_warp.largest == 0
+    assert launch.way_of_block is not None
+    assert launch.remote_waits_of_warp.mean == launch.way_of_block.remote_waits.mean == 3
+    assert (launch.barriers.mean, launch.cluster_barriers.mean) == (3 + 4, 4)
 
 
 def test_barriers_of_some_threads_count_for_those_who_wait(calls: Calls) -> None:
@@ -197,7 +214,8 @@ def test_waits_count_as_barriers(calls: Calls, name: str, barriers: int) -> None
     """Ten of each warp, and before an mbarrier's phases one of the block. No copy is waited for."""
     launch = only(calls, name)
     assert launch.barriers.mean == launch.barriers.largest == barriers
-    assert launch.waits_of_warp.largest == 0
+    assert launch.waits_of_warp.largest == launch.remote_waits_of_warp.largest == 0
+    assert launch.cluster_barriers.mean == (10 if name == "barriers of a cluster" else 0)
 
 
 def test_fences_of_the_cluster_are_counted(calls: Calls) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
-from counted_by_hand import WARPS, footprints, launch, spread
+from counted_by_hand import WARPS, launch, spread
 from test_gpu_model import H200, ROUND, SMS, device_us, gather, parts
 
 from cudamaster.modelling import launch_time as times
@@ -21,35 +22,55 @@ def with_(one: Launch, **changes: object) -> Launch:
     return one.model_copy(update=changes)
 
 
-def latency_cycles(one: Launch, **constants: float) -> float:
+def latency_cycles(one: Launch, **figures: float) -> float:
     """Cycles of the part latency."""
-    changed = ROUND.model_copy(update=constants)
-    return launch_time(one, H200, changed, L2(H200.figures.l2_bytes)).parts_us[Part.LATENCY] * MHZ
+    gpu = replace(H200, figures=replace(H200.figures, **figures))
+    return launch_time(one, gpu, ROUND, L2(H200.figures.l2_bytes)).parts_us[Part.LATENCY] * MHZ
 
 
-@pytest.mark.parametrize(
-    ("constant", "changes"),
-    [
-        ("answer_cycles", {"traffic": (ATOMIC,)}),
-        ("cooperative_cycles", {"cooperative": True}),
-        ("cluster_cycles", {"cluster": (2, 1, 1)}),
-    ],
-)
-def test_some_launches_take_longer_to_fill_the_gpu(constant: str, changes: dict[str, object]) -> None:
-    """Those with atomics, of whole grids and of clusters; others do not."""
-    dear = ROUND.model_copy(update={constant: 10_000})
-    plain, special = launch(SMS * 2), with_(launch(SMS * 2), **changes)
+def test_a_launch_with_atomics_ends_with_the_last_of_them() -> None:
+    """So does one with a barrier of the grid. Clusters and cooperative launches start as soon as others do."""
+    dear = ROUND.model_copy(update={"answer_cycles": 10_000})
+    plain = launch(SMS * 2)
     assert device_us(plain, dear) == device_us(plain)
-    assert device_us(special, dear) - device_us(special) == pytest.approx((10_000 - getattr(ROUND, constant)) / MHZ)
+    for changes in ({"traffic": (ATOMIC,)}, {"cooperative": True, "grid_barriers": spread(1), "barriers": spread(1)}):
+        special = with_(plain, **changes)
+        assert device_us(special, dear) - device_us(special) == pytest.approx((10_000 - ROUND.answer_cycles) / MHZ)
+    assert device_us(with_(plain, cluster=(2, 1, 1), cooperative=True)) == device_us(plain)
 
 
 def test_a_barrier_costs_more_with_more_warps() -> None:
     one = launch(SMS, barriers=10)
     more = latency_cycles(one, barrier_warp_cycles=5) - latency_cycles(launch(SMS))
     assert more == pytest.approx(10 * (30 + 5 * WARPS))
-    whole_grid = with_(one, cooperative=True)
-    more = latency_cycles(whole_grid, grid_barrier_cycles=700) - latency_cycles(launch(SMS))
-    assert more == pytest.approx(10 * 700)
+
+
+def test_barriers_of_clusters_and_of_the_grid_cost_what_they_cost() -> None:
+    """Of ten barriers three are the cluster's, whose warps come one after another too, and two the grid's."""
+    one = with_(launch(SMS, barriers=10), cluster_barriers=spread(3), grid_barriers=spread(2))
+    figures = {"cluster_barrier_cycles": 300.0, "cluster_barrier_warp_cycles": 10.0, "grid_barrier_cycles": 2000.0}
+    more = latency_cycles(one, **figures) - latency_cycles(launch(SMS))
+    answers = ROUND.answer_cycles  # the grid's are atomics
+    assert more == pytest.approx(5 * 30 + 3 * (300 + 10 * WARPS) + 2 * 2000 + answers)
+
+
+def test_another_blocks_shared_memory_is_waited_for_and_takes_its_turns() -> None:
+    """Four waits of the longest warp; a warp's request there takes as long as eight and a half to the own."""
+    plain = launch(SMS)
+    waits = with_(plain, remote_waits_of_warp=spread(2, 4))
+    assert latency_cycles(waits) - latency_cycles(plain) == pytest.approx(4 * H200.figures.remote_latency_cycles)
+    way = Way(instructions=spread(10), waits=spread(0), cold_waits=spread(0), remote_waits=spread(3, 7))
+    assert latency_cycles(with_(plain, way_of_block=way)) - latency_cycles(plain) == pytest.approx(
+        7 * H200.figures.remote_latency_cycles
+    )
+    asked = Shared(remote_load_requests=1e6, remote_store_requests=2e6, remote_atomic_requests=3e6)
+    cycles = 6e6 * H200.figures.remote_cycles / SMS
+    assert parts(with_(plain, shared=asked))[Part.L1] * MHZ == pytest.approx(cycles)
+
+
+def test_a_fence_holds_a_warp_up() -> None:
+    fenced = with_(launch(SMS), fences=spread(1, 10))
+    assert latency_cycles(fenced, fence_cycles=500) - latency_cycles(launch(SMS)) == pytest.approx(5000)
 
 
 def test_multiply_adds_are_issued_one_a_cycle_and_others_at_their_pace() -> None:
@@ -67,10 +88,9 @@ def test_instructions_that_wait_for_each_other_take_their_chain() -> None:
     assert latency_cycles(with_(one, chained_cycles=30 * SMS * WARPS)) == latency_cycles(one)
 
 
-@pytest.mark.parametrize(("barriers", "together"), [(0, 1), (1, 1), (2, WARPS)])
-def test_warps_that_meet_at_barriers_come_to_tensor_cores_together(barriers: int, together: int) -> None:
+def test_warps_of_a_block_come_to_tensor_cores_together() -> None:
     """Ten products and 30 wavefronts of factors a warp, on four tensor cores."""
-    warps = SMS * WARPS
+    warps, barriers, together = SMS * WARPS, 2, WARPS
     plain = launch(SMS, barriers=barriers, instructions=Instructions(integer=10 * warps))
     one = with_(
         plain,
@@ -190,20 +210,10 @@ def test_waves_that_write_again_and_again_write_what_l2_has_lost() -> None:
     assert found.dram_written == pytest.approx(5 * once - 0.3 * once / 100, rel=1e-6)
 
 
-def test_what_blocks_have_in_common_by_chance_is_not_found_in_l1() -> None:
-    """Eight blocks touch 95 % of what they would with nothing in common."""
-    blocks = 1000 * SMS
-    traffic = gather(blocks)
-    points = tuple(Footprint(blocks=n, read=each, written=0) for n, each in ((1, 1024), (8, 0.95 * 8 * 1024)))
-    chance = traffic.model_copy(update={"footprints": (*points, footprints(1.0)[-1].model_copy(update={"read": 5e5}))})
-    found = moved((chance,), blocks, 8 * SMS, L2(60e6), L1s(SMS, 256e3))
-    assert found.missed_sectors == pytest.approx(chance.missed_sectors)
-
-
 def test_blocks_that_load_much_of_it_again_gather_nothing() -> None:
     """The counts know what such a block finds in its L1."""
     blocks = 1000 * SMS
     traffic = gather(blocks)
-    again = traffic.model_copy(update={"load_sectors": 1.6 * traffic.load_sectors})
+    again = traffic.model_copy(update={"load_sectors": 3.2 * traffic.load_sectors})
     found = moved((again,), blocks, 8 * SMS, L2(60e6), L1s(SMS, 256e3))
     assert found.missed_sectors == pytest.approx(again.missed_sectors)

@@ -221,6 +221,36 @@ __global__ void __cluster_dims__(2, 1, 1) neighbour_kernel(float* out, int bytes
     out[blockIdx.x * blockDim.x + threadIdx.x] = value;
 }
 
+// Each thread stores a word in the other block, once in a round, and waits for that of the other one.
+__global__ void __cluster_dims__(2, 1, 1) words_kernel(float* out, int rounds) {
+    __shared__ float words[64];
+    __shared__ unsigned long long full;
+    unsigned there, barrier, bytes = blockDim.x * 4;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(there)
+                 : "r"(shared_address(&words[threadIdx.x])), "r"(rank_in_cluster() ^ 1));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(barrier)
+                 : "r"(shared_address(&full)), "r"(rank_in_cluster() ^ 1));
+    if (threadIdx.x == 0) {
+        init(shared_address(&full), 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    float value = threadIdx.x;
+    for (int round = 0; round < rounds; ++round) {
+        if (threadIdx.x == round)
+            expect(shared_address(&full), bytes);
+        cluster_barrier();
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(there),
+                     "f"(value), "r"(barrier)
+                     : "memory");
+        wait(shared_address(&full), round % 2);
+        value += words[threadIdx.x];
+    }
+    cluster_barrier();
+    out[blockIdx.x * blockDim.x + threadIdx.x] = value;
+}
+
 // ---- Barriers ----
 
 // The second half of the threads tells the first, which waits.
@@ -308,6 +338,7 @@ int main() {
     recorded([&] { box_kernel<<<1, 32>>>(map, true); });
     recorded([&] { multicast_kernel<<<dim3(16, 8), 32, 4096>>>(in, 4096); });
     recorded([&] { neighbour_kernel<<<8, 64, 512>>>(out, 256); });
+    recorded([&] { words_kernel<<<8, 64>>>(out, 3); });
     recorded([&] { numbered_kernel<<<4, 128>>>(10); });
     recorded([&] { phases_kernel<<<4, 64>>>(10); });
     recorded([&] { cluster_barriers_kernel<<<4, 64>>>(10); });

@@ -1,6 +1,7 @@
 // Kernels whose counts can be worked out by hand: calls of test_tracing.py, in the order of its CALLS.
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
+#include <cuda_pipeline_primitives.h>
 #include <cuda_runtime.h>
 #include <mma.h>
 #include <cstring>
@@ -137,6 +138,18 @@ __global__ void grid_kernel(float* out) {
     out[blockIdx.x * blockDim.x + threadIdx.x] += 1.0f;
 }
 
+// Three fences of the GPU behind stores of the first warp; the second has nothing of its own to wait for, and a fence of
+// the block is none of all memory.
+__global__ void fenced_kernel(volatile float* out) {
+    for (int i = 0; i < 3; ++i) {
+        if (threadIdx.x < 32)
+            out[threadIdx.x + 32 * i] = 1.0f;
+        __threadfence();
+        __threadfence();
+        __threadfence_block();
+    }
+}
+
 // The first blocks take `steps` more than the others.
 __global__ void long_grid_kernel(float* out, int first, int steps) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -242,6 +255,41 @@ __global__ void taking_kernel(int* counter, const float* in, float* out, int uni
     }
 }
 
+// Sums and masks of 64-bit integers that need each other; or products.
+__global__ void long_integers_kernel(const long long* in, long long* out, int rounds) {
+    long long a = in[threadIdx.x], b = in[threadIdx.x + 32];
+    for (int i = 0; i < rounds; ++i) {
+        a += b;
+        b ^= a;
+    }
+    out[threadIdx.x] = a + b;
+}
+__global__ void long_products_kernel(const long long* in, long long* out, int rounds) {
+    long long a = in[threadIdx.x], b = in[threadIdx.x + 32];
+    for (int i = 0; i < rounds; ++i)
+        a *= b;
+    out[threadIdx.x] = a;
+}
+
+// What each thread copies for itself some steps ahead.
+template <int Stages> __global__ void ring_kernel(const float4* in, float* out, int steps) {
+    __shared__ float4 ring[Stages][64];
+    float sum = 0.0f;
+    auto copy = [&](int step) {
+        if (step < steps)
+            __pipeline_memcpy_async(&ring[step % Stages][threadIdx.x], &in[step * 64 + threadIdx.x], 16);
+        __pipeline_commit();
+    };
+    for (int step = 0; step < Stages; ++step)
+        copy(step);
+    for (int step = 0; step < steps; ++step) {
+        __pipeline_wait_prior(Stages - 1);
+        sum += ring[step % Stages][threadIdx.x].x;
+        copy(step + Stages);
+    }
+    out[threadIdx.x] = sum;
+}
+
 template <class Call> void recorded(const Call& call) {
     cudamaster_cpu_record(1);
     call();
@@ -327,10 +375,23 @@ int main(int argc, char**) {
     });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { first_waited_for_kernel<<<1 << 14, 32>>>(counters, (int*)out, 100000); });
+    recorded([&] {
+        cudaLaunchAttribute attribute = {};
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = 4, config.blockDim = 64;
+        config.attrs = &attribute, config.numAttrs = 1;
+        cudaLaunchKernelEx(&config, fenced_kernel, (volatile float*)out);
+    });
     recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
     recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
     recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
     cudaMemset(counters, 0, n * 4);
+    recorded([&] { long_integers_kernel<<<1, 32>>>((long long*)in, (long long*)out, 1000); });
+    recorded([&] { long_products_kernel<<<1, 32>>>((long long*)in, (long long*)out, 1000); });
+    recorded([&] { ring_kernel<1><<<4, 64>>>((float4*)in, out, 12); });
+    recorded([&] { ring_kernel<3><<<4, 64>>>((float4*)in, out, 12); });
     recorded([&] { taking_kernel<<<264, 64>>>(counters, in, out, 528, 1024); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<1 << 20, 32>>>(counters, (int*)out, 200000); });

@@ -13,6 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+
+from cudamaster.devices.cpu.x86 import ARGUMENTS, CALLED, LOST, NAMES, operands_of
 
 _Line = tuple[int, str, str]
 
@@ -25,15 +28,11 @@ _BRANCH = 6
 _PASSES, _SETTLED = 4, 2  # of a loop, and those of them until its values' times grow alike
 _UNROLLED = 4  # passes that share the counting of a loop of one block
 
-_CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
 _QUIET = re.compile(r"^__tsan_|^__sanitizer_|^cudamaster_cpu_observe_|^_Unwind|^cudamaster_cpu_barrier")
 _LOADS_FRAGMENT = re.compile(r"load_matrix_sync|fill_fragment")
 _PRODUCT = re.compile(r"mma_sync")
-_OPERAND = re.compile(r"(?:[^,(]|\([^)]*\))+")
 _MEMORY = re.compile(r"^(?P<offset>-?(?:0x)?[0-9a-f]*)\((?P<base>%\w+)?(?:,(?P<index>%\w+)?(?:,\d)?)?\)$")
-_LOST = ("rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", *(f"xmm{n}" for n in range(16)))
-_ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
-_VALUES = (*_ARGUMENTS, "xmm0", "xmm1", "xmm2")
+_VALUES = (*ARGUMENTS, "xmm0", "xmm1", "xmm2")
 _REPLACES = re.compile(r"^v?(?:mov|lea|cvt|set|lddqu|bsf|bsr|popcnt|lzcnt|tzcnt|pshuf|pop$)")
 _COMPARES = re.compile(r"^(?:cmp[bwlq]?|test[bwlq]?|v?u?comis[sd]|bt[lqw]?)$")
 # Exact divisions and roots go around their long way by a branch.
@@ -43,15 +42,6 @@ _SHORT = 8  # blocks of such a loop
 _ZEROES = re.compile(r"^v?p?xor(?:ps|pd)?[lq]?$")
 _USES_FLAGS = re.compile(r"^(?:set|cmov|adc|sbb)")
 _POINTERS = 16  # that a product of registers is given at most on the stack
-_NAMES = {
-    short: wide
-    for wide, shorts in (
-        *((f"r{x}x", (f"r{x}x", f"e{x}x", f"{x}x", f"{x}l", f"{x}h")) for x in "abcd"),
-        *((f"r{x}", (f"r{x}", f"e{x}", x, f"{x}l")) for x in ("si", "di", "bp", "sp")),
-        *((f"r{n}", (f"r{n}", f"r{n}d", f"r{n}w", f"r{n}b")) for n in range(8, 16)),
-    )
-    for short in shorts
-}
 
 
 class _State:
@@ -80,7 +70,7 @@ class _State:
     def place(self, operand: str) -> str | None:
         """Where a value is kept: a register, or a word of the function's own memory; None for other memory."""
         if operand.startswith("%"):
-            return None if operand.startswith("%fs:") else _NAMES.get(operand[1:], operand[1:])
+            return None if operand.startswith("%fs:") else NAMES.get(operand[1:], operand[1:])
         parts = _MEMORY.match(operand)
         if parts is None:
             return None
@@ -89,7 +79,7 @@ class _State:
             return "stack array" if parts["index"] else f"stack {offset - self.pushed}"
         if base == "%rbp" and self.framed:
             return "frame array" if parts["index"] else f"frame {offset}"
-        known = self.address.get(_NAMES.get((base or "")[1:], ""))
+        known = self.address.get(NAMES.get((base or "")[1:], ""))
         return _beside(known, offset) if known is not None and not parts["index"] else None
 
     def of_address(self, operand: str) -> float:
@@ -97,7 +87,7 @@ class _State:
         if parts is None:
             return self.begin
         names = (part for part in (parts["base"], parts["index"]) if part)
-        return max((self.get(_NAMES.get(name[1:], name[1:])) for name in names), default=self.begin)
+        return max((self.get(NAMES.get(name[1:], name[1:])) for name in names), default=self.begin)
 
 
 def _beside(place: str, offset: int) -> str:
@@ -110,9 +100,10 @@ def of_blocks(
     following: Mapping[int, Sequence[int]],
     of_instruction: Callable[[str, str], Mapping[str, float]],
     of_call: Callable[[str], Mapping[str, float]],
+    of_places: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
 ) -> dict[int, float]:
     """Cycles of each basic block of a function by its first address. `blocks` are in the order of flow.py; the others
-    give the kinds of instructions that one stands for."""
+    give the kinds of instructions that one stands for, `of_places` those of some instructions by where they are."""
     blocks = [lines for lines in blocks if lines]
     starts = [lines[0][0] for lines in blocks]
     position = {start: number for number, start in enumerate(starts)}
@@ -129,8 +120,8 @@ def of_blocks(
     ]
     code = [
         [
-            _prepared(name, operands, of_instruction, of_call, loops[at], unrolled=alone[at])
-            for _, name, operands in lines
+            _prepared(name, operands, of_instruction, of_call, of_places.get(place), loops[at], unrolled=alone[at])
+            for place, name, operands in lines
         ]
         for at, lines in enumerate(blocks)
     ]
@@ -187,19 +178,23 @@ def _prepared(
     operands: str,
     of_instruction: Callable[[str, str], Mapping[str, float]],
     of_call: Callable[[str], Mapping[str, float]],
+    of_place: Mapping[str, float] | None,
     loops: bool,
     *,
     unrolled: bool,
 ) -> _Instruction:
     called = None
     if name.startswith("call"):
-        target = _CALLED.search(operands)
+        target = CALLED.search(operands)
         called = target[1] if target else ""
-    kinds = of_instruction(name, operands) if called is None else {} if _QUIET.match(called) else of_call(called)
+    if called is None:
+        kinds = of_place or of_instruction(name, operands)
+    else:
+        kinds = {} if _QUIET.match(called) else of_call(called)
     latency = sum(LATENCY.get(kind, 0.0) * count for kind, count in kinds.items())
     if unrolled and "counting" in kinds:
         latency /= _UNROLLED
-    words = [each.strip() for each in _OPERAND.findall(operands)]
+    words = operands_of(operands)
     in_turn = _IN_TURN.match(called or name) is not None
     return _Instruction(name, operands, words, latency, called, loops, in_turn)
 
@@ -256,7 +251,7 @@ def _call(called: str, latency: float, state: _State) -> None:
 
 def _product(called: str, latency: float, state: _State) -> None:
     """Of fragments, d = a x b + c in this order, or of registers, which it is given by their addresses."""
-    given = [state.address.get(name) for name in _ARGUMENTS]
+    given = [state.address.get(name) for name in ARGUMENTS]
     if "wmma" in called:
         d, *factors = given[:4]
         if d is not None:
@@ -271,7 +266,7 @@ def _product(called: str, latency: float, state: _State) -> None:
 
 
 def _forget(state: _State) -> None:
-    for name in _LOST:
+    for name in LOST:
         state.ready.pop(name, None)
         state.address.pop(name, None)
 

@@ -9,12 +9,11 @@ vector instructions, compiled as toolchain.py says, which is near what nvcc make
 - a product and a sum of one block are one fused instruction
 - a call of a function that is one instruction on a GPU, or a subroutine there too, counts as that
 
-- sums, shifts and comparisons of 64-bit integers cost nothing: they are addresses, of which nvcc makes offsets, and
-  what is left of them is part of the requests to memory (instructions_of_request, modelling/constants.py); nor does the
-  upper half of a register, which holds the second word of a small structure
+- sums, shifts and comparisons of 64-bit integers cost nothing where an address is made from them (addresses.py): nvcc
+  makes offsets of these, and what is left is part of the requests to memory (instructions_of_request,
+  modelling/constants.py); nor does the upper half of a register, which holds the second word of a small structure
 
-Left out are what a GPU saves by immediate operands and predicates, and what other 64-bit integers need beyond one
-instruction each.
+Left out is what a GPU saves by immediate operands and predicates.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import chains, flow, origins
+from cudamaster.devices.cpu import addresses, chains, flow, origins, x86
 
 _FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
@@ -137,6 +136,7 @@ _INTEGER = re.compile(
 )
 _OF_ADDRESSES = re.compile(r"^(?:add|sub|inc|dec|neg|cmp|test|shl|sal)q?$")
 _WIDE = re.compile(r"%r(?:[abcd]x|[sd]i|[bs]p|\d+)(?![dwb\d])")
+_COUNTING = re.compile(r"^(?:add|sub|inc|dec|cmp|test)")
 _CHOICE = re.compile(r"^(?:set|cmov)[a-z]+$")
 _JUMP = re.compile(r"^j(?!mp)[a-z]+$")
 
@@ -182,12 +182,6 @@ def code_in(listing: str) -> Code:
     chained: dict[int, float] = {}
     for lines in _functions(listing):
         stretches = list(_stretches(lines))
-        last: int | None = None  # the call-out before, in the order of addresses
-        for stretch in stretches:
-            own = stretch.callout
-            last = last if own is None else own
-            if last is not None:
-                found.setdefault(last, Counter()).update(stretch.kinds)
         places = {stretch.start: stretch.places for stretch in stretches}
         following = {stretch.start: stretch.following for stretch in stretches}
         in_order = flow.in_order(places, following)
@@ -195,11 +189,15 @@ def code_in(listing: str) -> Code:
         of_start = {stretch.start: stretch.lines for stretch in stretches}
         blocks = [of_start[start] for start in in_order]
         came_from.update(origins.of_loads(blocks, following, _passes_on))
-        cycles = chains.of_blocks(blocks, following, _of_instruction, _of_call)
-        last = None
+        values = addresses.values_of(blocks, following)
+        cycles = chains.of_blocks(blocks, following, _of_instruction, _of_call, values)
+        last: int | None = None  # the call-out before, in the order of addresses
         for stretch in stretches:
             last = stretch.callout or last
-            if last is not None and (more := cycles.get(stretch.start, 0.0)):
+            if last is None:
+                continue
+            found.setdefault(last, Counter()).update(_kinds(stretch, values))
+            if more := cycles.get(stretch.start, 0.0):
                 chained[last] = chained.get(last, 0.0) + more
     functions = {int(head[1], 16): head[2] for line in listing.splitlines() if (head := _FUNCTION.match(line))}
     return Code({place: _fused(block) for place, block in found.items()}, order, came_from, functions, chained)
@@ -215,7 +213,6 @@ class _Stretch:
     """Instructions that are executed together, and the places behind the calls among them."""
 
     start: int
-    kinds: Counter[str] = field(default_factory=Counter)
     callout: int | None = None
     places: list[int] = field(default_factory=list)
     following: list[int] = field(default_factory=list)
@@ -246,12 +243,9 @@ def _stretches(lines: _Lines) -> Iterator[_Stretch]:
         block = target is not None and target[1] == _BLOCK
         jumped = name[0] == "j"
         if called:
-            stretch.kinds.update({} if block else _of_call(target[1] if target is not None else ""))
             continue
-        stretch.kinds.update(_of_instruction(name, operands))
         if jumped:
             _jump(stretch, name, operands, address, lines)
-            _roll_up(stretch)
         jumped = jumped or name in {"ret", "ud2"}
     yield stretch
 
@@ -264,11 +258,25 @@ def _jump(stretch: _Stretch, name: str, operands: str, address: int, lines: _Lin
         stretch.following += [] if behind is None else [behind]
 
 
-def _roll_up(stretch: _Stretch) -> None:
-    """A loop of one stretch is unrolled by nvcc: its counting is paid once for so many passes."""
+def _kinds(stretch: _Stretch, values: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """What a stretch's instructions stand for. nvcc unrolls a loop of one stretch: so many passes pay once for its
+    counting."""
+    found: dict[str, float] = {}
+    for place, name, operands in stretch.lines:
+        for kind, count in _of_line(place, name, operands, values).items():
+            found[kind] = found.get(kind, 0) + count
     if stretch.start in stretch.following:
         for kind in ("counting", "control"):
-            stretch.kinds[kind] /= _UNROLLED  # type: ignore[assignment]
+            found[kind] = found.get(kind, 0) / _UNROLLED
+    return found
+
+
+def _of_line(place: int, name: str, operands: str, values: Mapping[int, Mapping[str, float]]) -> Mapping[str, float]:
+    if name.startswith("call"):
+        target = x86.CALLED.search(operands)
+        called = target[1] if target else ""
+        return {} if called == _BLOCK else _of_call(called)
+    return values.get(place) or _of_instruction(name, operands)
 
 
 def _functions(listing: str) -> Iterator[_Lines]:
@@ -324,10 +332,15 @@ def _of_instruction(name: str, operands: str) -> Mapping[str, int]:
             return {}
         if _OF_ADDRESSES.match(name) and (name.endswith("q") or _WIDE.search(re.sub(r"\([^)]*\)", "", operands))):
             return {}
-        return {"counting": 1} if re.match(r"add|sub|inc|dec|cmp|test", name) else {"integer": 1}
+        return {"counting": 1} if _COUNTING.match(name) and _counts(name, words) else {"integer": 1}
     if name in {"ud2", "hlt"}:
         return {"control": 1}
     return {}
+
+
+def _counts(name: str, operands: Sequence[str]) -> bool:
+    """Whether an instruction may be the counting of a loop: it compares, or goes on by a constant."""
+    return not name.startswith(("add", "sub")) or operands[0].startswith("$")
 
 
 def _of_float(what: str, *, double: bool) -> Mapping[str, int]:

@@ -10,29 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from cudamaster.devices.cpu.x86 import ARGUMENTS, CALLED, LOST, MEMORY, NAMES, operands_of
+
 _Line = tuple[int, str, str]
 _Values = dict[str, frozenset[int]]
 _NONE: frozenset[int] = frozenset()
 _MOST = 16  # places that a value is followed from; of a sum over more loads, the last ones are kept
 
-_CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
 _LOADS = re.compile(r"^__tsan_(?:unaligned_|volatile_)*(?:read|atomic\d+_load)")
 _QUIET = re.compile(r"^__tsan_|^__sanitizer_|^cudamaster_cpu_observe_")
-_OPERAND = re.compile(r"(?:[^,(]|\([^)]*\))+")
-_MEMORY = re.compile(r"^(?P<offset>(?:%fs:)?-?(?:0x)?[0-9a-f]*)\((?P<base>%\w+)?(?:,(?P<index>%\w+)?(?:,\d)?)?\)$")
-_LOST = ("rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", *(f"xmm{n}" for n in range(16)))
-_ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9", "xmm0", "xmm1", "xmm2")
+_ARGUMENTS = (*ARGUMENTS, "xmm0", "xmm1", "xmm2")
 _REPLACES = re.compile(r"^v?(?:mov|lea|cvt|set|lddqu|bsf|bsr|popcnt|lzcnt|tzcnt|pshuf)")
 _CHANGES_NOTHING = re.compile(r"^(?:cmp|test|v?u?comis|j|nop|push|pop|ret|ud2|hlt|bt[lqw]?$)")
-_NAMES = {
-    short: wide
-    for wide, shorts in (
-        *((f"r{x}x", (f"r{x}x", f"e{x}x", f"{x}x", f"{x}l", f"{x}h")) for x in "abcd"),
-        *((f"r{x}", (f"r{x}", f"e{x}", x, f"{x}l")) for x in ("si", "di", "bp", "sp")),
-        *((f"r{n}", (f"r{n}", f"r{n}d", f"r{n}w", f"r{n}b")) for n in range(8, 16)),
-    )
-    for short in shorts
-}
 _SLOT_BYTES = 4
 # Names of a function's own memory: by the stack pointer, or by %rbp where the function sets that up as its frame.
 _BASES = {"%rsp": "stack", "%frame": "frame"}
@@ -87,10 +76,10 @@ def _follow(
             loaded = _return(called, address, values, found, passes_on) or loaded
             called = None
         if name.startswith("call"):
-            target = _CALLED.search(operands)
+            target = CALLED.search(operands)
             called = target[1] if target else ""
         elif not _CHANGES_NOTHING.match(name):
-            _step(name, _OPERAND.findall(operands), values, loaded)
+            _step(name, operands_of(operands), values, loaded)
 
 
 def _return(
@@ -99,7 +88,7 @@ def _return(
     """A call has come back to `place`; the load that it announced, if any."""
     loads = _LOADS.match(called) is not None
     arguments = _few(set().union(*(values.get(name, _NONE) for name in (_ARGUMENTS[:1] if loads else _ARGUMENTS))))
-    for name in _LOST:
+    for name in LOST:
         values.pop(name, None)
     if loads:
         found[place] = found.get(place, _NONE) | arguments
@@ -152,10 +141,10 @@ def _of_operand(operand: str, values: _Values, loaded: frozenset[int]) -> frozen
 
 
 def _of_address(operand: str, values: _Values) -> frozenset[int]:
-    parts = _MEMORY.match(operand)
+    parts = MEMORY.match(operand)
     if parts is None:
         return _NONE
-    names = (_NAMES.get(part[1:], part[1:]) for part in (parts["base"], parts["index"]) if part)
+    names = (NAMES.get(part[1:], part[1:]) for part in (parts["base"], parts["index"]) if part)
     return _few(set().union(*(values.get(name, _NONE) for name in names)))
 
 
@@ -163,8 +152,8 @@ def _slots(operand: str, size: int) -> list[str]:
     """Names of what an operand is: a register, or words of the function's own memory, or all of its elements with an
     index; none for other memory."""
     if operand.startswith("%") and not operand.startswith("%fs:"):
-        return [_NAMES.get(operand[1:], operand[1:])]
-    parts = _MEMORY.match(operand)
+        return [NAMES.get(operand[1:], operand[1:])]
+    parts = MEMORY.match(operand)
     if parts is None or parts["base"] not in _BASES:
         return []
     base = _BASES[parts["base"]]

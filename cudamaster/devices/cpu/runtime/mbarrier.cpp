@@ -390,6 +390,7 @@ void cudamaster_cpu_copy_arrive(void* place, int counted) {
         put(place, phase);
     }
     observe::mbarrier_arrives(self, place, self.linear);
+    observe::copies_will_arrive(self, place);
     Bulk bulk;
     bulk.barrier = place;
     bulk.thread = self.linear;

@@ -113,6 +113,9 @@ CUDAMASTER_CPU_HOOK(void multiplies([[maybe_unused]] unsigned long long times))
 CUDAMASTER_CPU_HOOK(void products_end([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned warp,
                                       [[maybe_unused]] unsigned count))
 CUDAMASTER_CPU_HOOK_BOOL(bool wants_pieces(), false)
+// Its copies up to now will arrive at an mbarrier of the block.
+CUDAMASTER_CPU_HOOK(void copies_will_arrive([[maybe_unused]] Worker& self,
+                                            [[maybe_unused]] const void* place))
 // It has waited at a barrier of some threads, of the cluster, or at an mbarrier (`place`, else null).
 CUDAMASTER_CPU_HOOK(void waited([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place))
 // It does something that an observer who counts has no way to count.

@@ -12,6 +12,7 @@ struct CudamasterCpuLaunch {
     size_t shared_bytes;
     cudaStream_t stream;
     int cooperative;
+    int early;                           // may begin before what is before it has ended
     dim3 cluster;                        // as the launch says; zero where it does not
     void (*invoke)(const void* closure); // runs the kernel's body for the current thread
     const void* closure;

@@ -15,7 +15,7 @@ struct Config {
     dim3 block;
     size_t shared_bytes;
     cudaStream_t stream;
-    bool cooperative = false;
+    bool cooperative = false, early = false;
     dim3 cluster{0, 0, 0};
     Config(dim3 grid_, dim3 block_, size_t shared = 0, cudaStream_t stream_ = nullptr)
         : grid(grid_), block(block_), shared_bytes(shared), stream(stream_) {}
@@ -73,6 +73,7 @@ cudaError_t submit(const char* kernel, const void* function, const Config& confi
                                config.shared_bytes,
                                config.stream,
                                config.cooperative,
+                               config.early,
                                config.cluster,
                                &Closure<Body, Values>::invoke,
                                &closure,
@@ -147,6 +148,8 @@ inline Config with_attributes(const cudaLaunchConfig_t& given) {
         const auto& shape = attribute.val.clusterDim;
         if (attribute.id == cudaLaunchAttributeCooperative)
             config.cooperative = attribute.val.cooperative != 0;
+        else if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            config.early = attribute.val.programmaticStreamSerializationAllowed != 0;
         else if (attribute.id == cudaLaunchAttributeClusterDimension)
             config.cluster = {shape.x, shape.y, shape.z};
     }

@@ -217,6 +217,7 @@ bool wants_pieces() {
     return true;
 }
 void waited(Worker&, const void*) {}
+void copies_will_arrive(Worker&, const void*) {}
 void uncounted(const char*) {}
 
 void allocated(const void* base, size_t bytes) {

@@ -29,6 +29,8 @@ inline __attribute__((always_inline)) void access(Act kind, const void* address,
     if (static_cast<size_t>(static_cast<const char*>(address) - self.current->stack) <
         kGuardBytes + kStackBytes)
         kind = Act::kLocal;
+    if (kind == Act::kStore)
+        tracer->lane(self.linear).stored = true;
     tracer->note(tracer->lane(self.linear), self.linear, kind, reinterpret_cast<uintptr_t>(address), bytes,
                  site);
 }
@@ -82,8 +84,12 @@ void copies_asynchronously(const void* to, const void* from, unsigned bytes, uns
                            const void* site) {
     accesses += 2;
     if (from_source)
-        access(Act::kLoad, from, from_source, site);
+        access(Act::kCopy, from, from_source, site);
     access(Act::kStore, to, bytes, site);
+}
+void stores_asynchronously(const void* to, unsigned bytes, bool reduces, const void* site) {
+    accesses += 1;
+    access(reduces ? Act::kAtomic : Act::kStore, to, bytes, site);
 }
 
 } // namespace trace
@@ -196,7 +202,15 @@ void cudamaster_cpu_observe_fragment(const void* address, unsigned bytes, int st
     accesses += 1;
     access(stored ? Act::kStore : Act::kLoad, address, bytes, site);
 }
-void cudamaster_cpu_observe_fence(int) {}
+// One behind a store: what asks again and again has nothing to wait for.
+void cudamaster_cpu_observe_fence(int scope) {
+    Tracer* tracer = recorder;
+    if (!tracer || scope < 1)
+        return;
+    Lane& lane = tracer->lane(worker->linear);
+    lane.fences += lane.stored;
+    lane.stored = false;
+}
 void cudamaster_cpu_observe_cluster_fence() {
     if (Tracer* tracer = recorder)
         ++tracer->lane(worker->linear).cluster_fences;

@@ -57,7 +57,9 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     for (int i = 0; i < 3; ++i) {
         shared.requests[i] += counts.shared.requests[i];
         shared.wavefronts[i] += counts.shared.wavefronts[i];
+        shared.remote[i] += counts.shared.remote[i];
     }
+    shared.remote_bytes += counts.shared.remote_bytes;
     shared.bulk_bytes += counts.shared.bulk_bytes;
     shared.factor_bytes += counts.shared.factor_bytes;
     for (unsigned i = 0; i < kFactorTypes; ++i)
@@ -76,11 +78,14 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
         hits->second.count += count;
     }
     barriers.add(counts.barriers);
-    requests.add(counts.requests);
     waits.add(counts.waits);
     cold_waits.add(counts.cold_waits);
+    remote_waits.add(counts.remote_waits);
     instructions.add(counts.instructions);
     cluster_fences.add(counts.cluster_fences);
+    cluster_barriers.add(counts.cluster_barriers);
+    grid_barriers.add(counts.grid_barriers);
+    fences.add(counts.fences);
     slept_ns.add(counts.slept_ns);
     block_instructions.note(counts.all_instructions);
     ways.note(counts.way);
@@ -104,8 +109,8 @@ std::string Launch::line(const Job& job) const {
     text.put(",\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u]", launch.grid.x, launch.grid.y, launch.grid.z,
              launch.block.x, launch.block.y, launch.block.z);
     text.put(",\"cluster\":[%u,%u,%u]", job.shape.x, job.shape.y, job.shape.z);
-    text.put(",\"dynamic_shared_bytes\":%zu,\"cooperative\":%s", launch.shared_bytes,
-             launch.cooperative ? "true" : "false");
+    text.put(",\"dynamic_shared_bytes\":%zu,\"cooperative\":%s,\"early\":%s", launch.shared_bytes,
+             launch.cooperative ? "true" : "false", launch.early ? "true" : "false");
     text.put(",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"events\":%llu,\"dropped\":%llu", plan.blocks,
              traced, plan.only_those || left_out ? "true" : "false", events, dropped);
     text.put(",\"accesses\":[%llu,%llu,%llu]", own_accesses.load(), other_accesses.load(),
@@ -164,6 +169,8 @@ std::string Launch::line(const Job& job) const {
     }
     text.put("],\"shared\":[[%llu,%llu],[%llu,%llu],[%llu,%llu]]", shared.requests[0], shared.wavefronts[0],
              shared.requests[1], shared.wavefronts[1], shared.requests[2], shared.wavefronts[2]);
+    text.put(",\"remote\":[%llu,%llu,%llu,%llu]", shared.remote[0], shared.remote[1], shared.remote[2],
+             shared.remote_bytes);
     text.put(",\"bulk_bytes\":%llu,\"factor_bytes\":%llu,\"products\":[%llu,%llu,%llu,%llu]",
              shared.bulk_bytes, shared.factor_bytes, products.operations[0], products.operations[1],
              products.operations[2], products.operations[3]);
@@ -175,16 +182,20 @@ std::string Launch::line(const Job& job) const {
     text.put(",\"local_requests\":%llu,\"atomics\":[%llu,%llu,%llu,%llu,%llu]", local_requests,
              atomic_requests, atomic_lanes, atomic_addresses, hottest, hottest_of_many);
     text.spread("barriers", barriers);
-    text.spread("requests", requests);
     text.spread("waits", waits);
     text.spread("cold_waits", cold_waits);
+    text.spread("remote_waits", remote_waits);
     text.spread("warp_instructions", instructions);
     text.spread("block_instructions", block_instructions);
     text.spread("cluster_fences", cluster_fences);
+    text.spread("cluster_barriers", cluster_barriers);
+    text.spread("grid_barriers", grid_barriers);
+    text.spread("fences", fences);
     text.spread("slept_ns", slept_ns);
     text.spread("way_instructions", ways.instructions);
     text.spread("way_waits", ways.waits);
     text.spread("way_cold_waits", ways.cold_waits);
+    text.spread("way_remote_waits", ways.remote_waits);
     text.put("}\n");
     return text.take();
 }

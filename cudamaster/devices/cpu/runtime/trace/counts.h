@@ -80,14 +80,15 @@ struct Spread {
 // The way of a warp, or of a block: the sum over the stretches between its barriers of the most that a warp of it does
 // there, as the others wait for that one.
 struct Way {
-    Count instructions = 0, waits = 0, cold_waits = 0;
+    Count instructions = 0, waits = 0, cold_waits = 0, remote_waits = 0;
 };
 struct Ways {
-    Spread instructions, waits, cold_waits;
+    Spread instructions, waits, cold_waits, remote_waits;
     void note(const Way& way) {
         instructions.note(way.instructions);
         waits.note(way.waits);
         cold_waits.note(way.cold_waits);
+        remote_waits.note(way.remote_waits);
     }
 };
 
@@ -98,6 +99,8 @@ struct Executions {
 
 struct SharedCounts {
     Count requests[3] = {}, wavefronts[3] = {}; // by Ask
+    Count remote[3] = {};                       // requests among these to another block's, by Ask
+    Count remote_bytes = 0;                     // that their lanes take or bring
     Count bulk_bytes = 0;                       // that copies in bulk read and write
     Count factor_bytes = 0;                     // that products of warpgroups read
 };
@@ -120,7 +123,8 @@ struct BlockCounts {
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
     Count events = 0, dropped = 0;
     std::unordered_map<unsigned long long, Count> atomics; // by address
-    Spread barriers, requests, waits, cold_waits, instructions, cluster_fences, slept_ns;
+    Spread barriers, waits, cold_waits, remote_waits, instructions, cluster_fences, cluster_barriers,
+        grid_barriers, fences, slept_ns;
     Count all_instructions = 0;
     Way way;
 
@@ -140,7 +144,8 @@ struct BlockCounts {
         local_requests = atomic_lanes = atomic_addresses = atomic_requests = events = dropped =
             all_instructions = 0;
         atomics.clear();
-        barriers = requests = waits = cold_waits = instructions = cluster_fences = slept_ns = {};
+        barriers = waits = cold_waits = remote_waits = instructions = cluster_fences = cluster_barriers =
+            grid_barriers = fences = slept_ns = {};
         way = {};
     }
 };
@@ -198,7 +203,8 @@ struct Launch {
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0,
           dropped = 0;
     std::unordered_map<unsigned long long, Hits> atomics;
-    Spread barriers, requests, waits, cold_waits, instructions, block_instructions, cluster_fences, slept_ns;
+    Spread barriers, waits, cold_waits, remote_waits, instructions, block_instructions, cluster_fences,
+        cluster_barriers, grid_barriers, fences, slept_ns;
     Ways ways;                                    // of blocks
     std::map<unsigned, Sum> of_block;             // lines by buffer
     std::map<unsigned long long, LineSet> groups; // by first block

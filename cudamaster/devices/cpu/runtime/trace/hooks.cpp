@@ -389,8 +389,10 @@ void thread_ends(Worker& self) {
         recorder->thread_ends(self.linear);
 }
 void barrier_arrives(Worker& self, int kind) {
-    if (recorder)
+    if (recorder) {
+        recorder->lane(self.linear).grid_barriers += kind == CUDAMASTER_CPU_SYNC_GRID;
         recorder->barrier_arrives(self.linear, kind);
+    }
 }
 void barrier_completes(Worker&, int) {
     if (recorder)
@@ -411,8 +413,17 @@ void waited(Worker& self, const void* place) {
 // Two requests, as if the thread had made them; when they are done nobody is asked.
 void copy_starts(Worker&, Copy& copy) {
     copies_asynchronously(copy.target, copy.source, copy.bytes, copy.from_source, copy.site);
+    if (recorder)
+        recorder->copy_starts(copy.thread);
 }
-void copy_lands(Worker&, const Copy&) {}
+void copy_lands(Worker& self, const Copy& copy) {
+    if (Tracer* tracer = tracer_of(self))
+        tracer->copy_lands(copy.thread, copy.for_arrival);
+}
+void copies_will_arrive(Worker&, const void* place) {
+    if (recorder)
+        recorder->bulk_comes(place, 0);
+}
 
 void mbarrier_begins(Worker&, const void*, const void*) {}
 void mbarrier_ends(Worker&, const void*, const void*) {}
@@ -428,11 +439,20 @@ void mbarrier_passes_relaxed(Worker&, const void*, unsigned) {}
 void cluster_arrives(Worker&, unsigned) {}
 void cluster_arrives_relaxed(Worker&, unsigned) {}
 void cluster_completes(Cluster&) {}
-void cluster_passes(Worker&, unsigned) {}
+void cluster_passes(Worker&, unsigned thread) {
+    if (recorder)
+        recorder->passes_cluster(thread);
+}
 
-// What it does in global memory counts for the block of its thread, once for all targets; what comes into shared memory
+// A word that is stored to another block is a request of its warp to shared memory. What a copy does in global memory counts for the block of its thread, once for all targets; what comes into shared memory
 // for the block whose that is.
 void bulk_starts(Worker&, Bulk& bulk) {
+    if (bulk.generic) {
+        stores_asynchronously(bulk.pieces.front().target, bulk.bytes, bulk.reduce != nullptr, bulk.site);
+        if (Tracer* target = tracer_of(owner_of(bulk.barrier)))
+            target->store_comes(bulk.barrier);
+        return;
+    }
     if (!bulk.again) {
         accesses += bulk.bytes / kBytesOfAccess;
         if (recorder)

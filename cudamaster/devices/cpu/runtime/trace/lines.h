@@ -17,6 +17,7 @@ struct LineRequest {
     unsigned long long first : 1;
     unsigned long long ask : 2;
     unsigned long long waits : 1;
+    unsigned long long copied : 1; // asynchronously
     unsigned long long buffer : 9;
 };
 static_assert(sizeof(LineRequest) == 8, "there are many");

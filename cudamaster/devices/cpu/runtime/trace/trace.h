@@ -25,7 +25,8 @@
 namespace executor {
 namespace trace {
 
-enum class Act : unsigned char { kBlock, kLoad, kStore, kAtomic, kLocal };
+// A copy is what an asynchronous copy of a thread reads: no later instruction needs it, but who waits for the copy does.
+enum class Act : unsigned char { kBlock, kLoad, kStore, kAtomic, kLocal, kCopy };
 
 // One step of a thread. `key` orders steps by place in the program, deeper calls first. The address of a basic block is
 // its place.
@@ -39,6 +40,12 @@ struct Event {
 
 constexpr size_t kEventsOfLane = 1 << 16; // that are kept between two barriers; the others are counted
 
+// Asynchronous copies of a thread that were begun when it had waited for so many before.
+struct Copying {
+    unsigned long long waited;
+    unsigned count;
+};
+
 struct Lane {
     Event* next = nullptr;
     Event* end = nullptr;
@@ -47,6 +54,12 @@ struct Lane {
     unsigned long long dropped = 0;
     unsigned long long waits = 0; // but at barriers of the whole block
     unsigned long long cluster_fences = 0;
+    unsigned long long cluster_barriers = 0;
+    unsigned long long grid_barriers = 0;
+    unsigned long long fences = 0;
+    bool stored = false;                  // since its last fence
+    unsigned long long copies_waited = 0; // one after another: what was begun together comes together
+    std::vector<Copying> copying;         // on their way, the oldest first
     unsigned long long slept_ns = 0;
     const void* slept_at = nullptr; // where it slept last
     bool asked = false;             // since then, for what another thread may write
@@ -64,9 +77,12 @@ struct WarpTrace {
     unsigned pending = 0; // threads that are still on their way to the next barrier, or their end
     unsigned live = 0;
     std::vector<LineRequest> requests; // since the last barrier of the block
-    unsigned long long barriers = 0, global_requests = 0, instructions = 0, waits = 0, cold_waits = 0;
-    Way at_barrier;                                 // what it had done when the block's last barrier was over
+    unsigned long long barriers = 0, instructions = 0, waits = 0, cold_waits = 0;
+    unsigned long long copies_waited = 0; // of the lane that waits most
+    unsigned long long remote_waits = 0; // for other blocks' shared memory, and what they store to this one's
+    Way at_barrier;                      // what it had done when the block's last barrier was over
     std::map<const void*, Count> copies_waited_for; // by mbarrier; of the lane that waits most
+    std::map<const void*, Count> stores_waited_for; // the same of what other blocks store
 };
 
 // Where a block's shared memory is: the program's thread-local variables, and the dynamic array.
@@ -102,6 +118,11 @@ class Tracer {
     void bulk_starts(const Bulk& bulk);
     // So many bytes come into the block's shared memory, for an mbarrier.
     void bulk_comes(const void* barrier, unsigned bytes);
+    // The same of a word that a thread of the cluster stores.
+    void store_comes(const void* barrier) { barriers_of_stores_.insert(barrier); }
+    void copy_starts(unsigned thread);
+    void copy_lands(unsigned thread, bool for_arrival);
+    void passes_cluster(unsigned thread) { ++lanes_[thread].cluster_barriers; }
     void product_starts(const CudamasterCpuWgmma& product);
     void waited(unsigned thread, const void* place);
     void sleeps(unsigned thread, unsigned nanoseconds, const void* site);
@@ -118,9 +139,10 @@ class Tracer {
     void take(WarpTrace& warp, const Step& step);
     void pass(WarpTrace& warp, const Step& step, unsigned key, bool same);
     static Count wavefronts_of(const Step& step, bool shares);
-    void take_shared(const Step& step);
+    void take_shared(WarpTrace& warp, const Step& step, bool remote);
+    bool waits_anew(const Step& step, bool& asked);
     void take_global(WarpTrace& warp, const Step& step, const Range& range);
-    bool is_shared(unsigned long long address) const;
+    bool is_remote(unsigned long long address) const;
     const Range* range_of(unsigned long long address);
     void drain();
     void ends_stretch(); // between two barriers of the block
@@ -135,8 +157,9 @@ class Tracer {
     const Range* last_range_ = nullptr;
     SharedMemory shared_;
     const Cluster* cluster_ = nullptr;         // of several blocks
-    std::set<const void*> barriers_of_copies_; // mbarriers that copies in bulk come to
-    std::map<std::pair<unsigned, const void*>, Count> copies_waited_for_; // by thread and mbarrier
+    std::set<const void*> barriers_of_copies_; // mbarriers that copies come to
+    std::set<const void*> barriers_of_stores_; // those of words that threads of the cluster store
+    std::map<std::pair<unsigned, const void*>, Count> waited_for_; // by thread and mbarrier
     BlockCounts counts_;
     L1 l1_;
     LineSet lines_;
@@ -146,14 +169,14 @@ class Tracer {
     void begins_anew();
     bool waits_for(unsigned number);
     void ends_loop(WarpTrace& warp);
-    bool asked_ = false, stored_ = false;
+    bool asked_ = false, asked_remote_ = false, stored_ = false;
     unsigned depth_ = 0, reached_[256] = {}; // the last basic block at each depth of calls, by its number
     unsigned group_ = 0;                     // of loads that are on their way together
     std::vector<unsigned> asked_in_;         // by a load's number: the last group that it was in
     struct Pass {
-        unsigned long long waits; // of the warp until then
-        size_t requests;          // the same
-        unsigned lanes;           // that take part, a bit for each
+        unsigned long long waits, remote_waits; // of the warp until then
+        size_t requests;                        // the same
+        unsigned lanes;                         // that take part, a bit for each
     };
     std::vector<Pass> passes_; // of the basic block at hand
 };
@@ -163,6 +186,8 @@ void host_executes(const void* site);
 // So many bytes are moved there by a library's function.
 void host_moves(size_t bytes);
 
+// st.async and red.async.
+void stores_asynchronously(const void* to, unsigned bytes, bool reduces, const void* site);
 // An asynchronous copy of a thread.
 void copies_asynchronously(const void* to, const void* from, unsigned bytes, unsigned from_source,
                            const void* site);

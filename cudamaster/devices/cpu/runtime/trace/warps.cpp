@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 #include <cstdlib>
+#include <utility>
 
 namespace executor {
 namespace trace {
@@ -125,7 +126,7 @@ void Tracer::merge(unsigned number) {
 
 // Nothing that was asked for is on its way any more.
 void Tracer::begins_anew() {
-    asked_ = stored_ = false;
+    asked_ = asked_remote_ = stored_ = false;
     ++group_;
 }
 
@@ -142,7 +143,7 @@ void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
         ends_loop(warp);
     if (same || stored_ || back)
         begins_anew();
-    passes_.push_back({warp.waits, warp.requests.size(), 0});
+    passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0});
     for (unsigned i = 0; i < step.count; ++i)
         passes_.back().lanes |= 1u << step.lane[i];
 }
@@ -160,20 +161,23 @@ void Tracer::ends_loop(WarpTrace& warp) {
             alone = std::max(alone, own % kUnrolled);
             fours = std::max(fours, own / kUnrolled);
         }
-        Count waits = 0;
+        Count waits = 0, remote_waits = 0;
         size_t left = number - alone,
                chosen = 0; // behind the first few, so many at even distances stand for all
-        passes_.push_back({warp.waits, warp.requests.size(), 0});
+        passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0});
         for (size_t k = 0; k < number; ++k) {
             bool later = k >= alone, counts = !later || (fours && (k - alone) * fours / left == chosen);
             chosen += later && counts;
-            if (counts)
+            if (counts) {
                 waits += passes_[k + 1].waits - passes_[k].waits;
-            else
+                remote_waits += passes_[k + 1].remote_waits - passes_[k].remote_waits;
+            } else {
                 for (size_t i = passes_[k].requests; i < passes_[k + 1].requests; ++i)
                     warp.requests[i].waits = 0;
+            }
         }
         warp.waits = passes_[0].waits + waits;
+        warp.remote_waits = passes_[0].remote_waits + remote_waits;
     }
     passes_.clear();
 }
@@ -192,19 +196,22 @@ void Tracer::take(WarpTrace& warp, const Step& step) {
         return;
     }
     unsigned long long address = step.address[0];
-    if (is_shared(address)) {
-        if (!shared_.is_built_in(address))
-            take_shared(step);
+    bool own = shared_.has(address), remote = false;
+    for (unsigned i = 0; cluster_ && i < step.count && !remote; ++i)
+        remote = is_remote(step.address[i]);
+    if (own || remote) {
+        if (remote || !shared_.is_built_in(address))
+            take_shared(warp, step, remote);
         return;
     }
     if (const Range* range = range_of(address))
         take_global(warp, step, *range);
 }
 
-// The block's own, or that of another block of its cluster.
-bool Tracer::is_shared(unsigned long long address) const {
+// Whether it is shared memory of another block of the cluster.
+bool Tracer::is_remote(unsigned long long address) const {
     if (shared_.has(address))
-        return true;
+        return false;
     for (unsigned rank = 0; cluster_ && rank < cluster_->size; ++rank) {
         const auto* other = static_cast<const Tracer*>(cluster_->members[rank]->observer);
         if (other && other->shared_.has(address) && !other->shared_.is_built_in(address))
@@ -254,10 +261,29 @@ Count Tracer::wavefronts_of(const Step& step, bool shares) {
     return wavefronts;
 }
 
-void Tracer::take_shared(const Step& step) {
-    unsigned kind = step.kind == Act::kLoad ? 0 : step.kind == Act::kStore ? 1 : 2;
+void Tracer::take_shared(WarpTrace& warp, const Step& step, bool remote) {
+    unsigned kind = step.kind == Act::kAtomic ? 2 : step.kind == Act::kStore ? 1 : 0;
     ++counts_.shared.requests[kind];
     counts_.shared.wavefronts[kind] += wavefronts_of(step, step.kind != Act::kAtomic);
+    if (!remote)
+        return;
+    ++counts_.shared.remote[kind];
+    counts_.shared.remote_bytes += Count{step.bytes} * step.count;
+    if (step.kind == Act::kLoad)
+        warp.remote_waits += waits_anew(step, asked_remote_);
+}
+
+// A load: whether the warp waits for it apart from those that are on their way. `asked` says whether some of its kind
+// are, and now they are.
+bool Tracer::waits_anew(const Step& step, bool& asked) {
+    if (waits_for(step.number)) {
+        asked_ = asked_remote_ = false;
+        ++group_;
+    }
+    if (step.number >= asked_in_.size())
+        asked_in_.resize(step.number + 1);
+    asked_in_[step.number] = group_;
+    return !std::exchange(asked, true);
 }
 
 void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) {
@@ -279,16 +305,12 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
             sectors[last] |= 1u << (sector & 3);
         }
     }
-    Ask ask = step.kind == Act::kLoad ? Ask::kLoad : step.kind == Act::kStore ? Ask::kStore : Ask::kAtomic;
-    if (ask == Ask::kLoad) {
-        if (waits_for(step.number)) {
-            asked_ = false;
-            ++group_;
-        }
-        if (step.number >= asked_in_.size())
-            asked_in_.resize(step.number + 1);
-        asked_in_[step.number] = group_;
-    }
+    bool copied = step.kind == Act::kCopy, waits = false;
+    Ask ask = step.kind == Act::kAtomic ? Ask::kAtomic : step.kind == Act::kStore ? Ask::kStore : Ask::kLoad;
+    if (step.kind == Act::kLoad)
+        waits = waits_anew(step, asked_);
+    else if (copied && waits_for(step.number))
+        begins_anew();
     Count touched = 0;
     for (unsigned i = 0; i < count; ++i) {
         touched += static_cast<Count>(__builtin_popcount(sectors[i]));
@@ -297,7 +319,8 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
         request.sectors = sectors[i];
         request.first = i == 0;
         request.ask = static_cast<unsigned>(ask);
-        request.waits = ask == Ask::kLoad && i == 0 && !asked_;
+        request.waits = i == 0 && waits;
+        request.copied = copied;
         request.buffer = range.buffer;
         warp.requests.push_back(request);
     }
@@ -305,13 +328,11 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     traffic.lines += count;
     // L1 keeps its data in the same banks, and looks up four lines at a time.
     traffic.wavefronts += std::max(wavefronts_of(step, true), (Count{count} + 3) / 4);
-    ++warp.global_requests;
     switch (ask) {
     case Ask::kLoad:
         ++traffic.load_requests;
         traffic.load_sectors += touched;
-        warp.waits += !asked_;
-        asked_ = true;
+        warp.waits += waits;
         break;
     case Ask::kStore:
         ++traffic.store_requests;
@@ -368,6 +389,7 @@ void Tracer::drain() {
                         counts_.traffic[request.buffer].common_sectors += static_cast<Count>(
                             __builtin_popcount(fresh & launch_->common.read(request.line)));
                     }
+                    comes &= !request.copied;
                     place.warp->cold_waits += comes && !place.cold;
                     place.cold |= comes;
                     break;
@@ -395,17 +417,20 @@ void Tracer::ends_stretch() {
         WarpTrace& warp = warps_[number];
         Way now;
         now.instructions = warp.instructions;
-        now.waits = warp.waits;
-        now.cold_waits = warp.cold_waits;
+        now.waits = warp.waits + warp.copies_waited;
+        now.cold_waits = warp.cold_waits + warp.copies_waited;
+        now.remote_waits = warp.remote_waits;
         const Way& before = warp.at_barrier;
         most.instructions = std::max(most.instructions, now.instructions - before.instructions);
         most.waits = std::max(most.waits, now.waits - before.waits);
         most.cold_waits = std::max(most.cold_waits, now.cold_waits - before.cold_waits);
+        most.remote_waits = std::max(most.remote_waits, now.remote_waits - before.remote_waits);
         warp.at_barrier = now;
     }
     counts_.way.instructions += most.instructions;
     counts_.way.waits += most.waits;
     counts_.way.cold_waits += most.cold_waits;
+    counts_.way.remote_waits += most.remote_waits;
 }
 
 void Tracer::begin_block(const Worker& block, const Launch& launch, const Program& program,
@@ -415,7 +440,8 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     shared_ = shared;
     cluster_ = in_cluster(block) ? block.cluster : nullptr;
     barriers_of_copies_.clear();
-    copies_waited_for_.clear();
+    barriers_of_stores_.clear();
+    waited_for_.clear();
     threads_ = block.job->threads;
     counts_.buffers = launch.bytes.empty()
                           ? 0
@@ -427,10 +453,12 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         WarpTrace& trace = warps_[warp];
         trace.pending = trace.live = std::min(kWarp, threads_ - warp * kWarp);
-        trace.barriers = trace.global_requests = trace.instructions = trace.waits = trace.cold_waits = 0;
+        trace.barriers = trace.instructions = trace.waits = trace.cold_waits = trace.copies_waited =
+            trace.remote_waits = 0;
         trace.at_barrier = {};
         trace.requests.clear();
         trace.copies_waited_for.clear();
+        trace.stores_waited_for.clear();
         if (trace.room)
             free_rooms_.push_back(trace.room);
         trace.room = nullptr;
@@ -549,10 +577,38 @@ void Tracer::product_starts(const CudamasterCpuWgmma& product) {
 void Tracer::waited(unsigned thread, const void* place) {
     ++lanes_[thread].waits;
     lanes_[thread].asked = true;
-    if (!place || !barriers_of_copies_.count(place))
+    bool copies = barriers_of_copies_.count(place), stores = !copies && barriers_of_stores_.count(place);
+    if (!copies && !stores)
         return;
-    Count& of_warp = warps_[thread / kWarp].copies_waited_for[place];
-    of_warp = std::max(of_warp, ++copies_waited_for_[{thread, place}]);
+    WarpTrace& warp = warps_[thread / kWarp];
+    Count& of_warp = (copies ? warp.copies_waited_for : warp.stores_waited_for)[place];
+    Count of_lane = ++waited_for_[{thread, place}];
+    // What other blocks store comes from what they had before, so that one wait follows another.
+    warp.remote_waits += stores && of_lane > of_warp;
+    of_warp = std::max(of_warp, of_lane);
+}
+
+// Of a ring, what is waited for was begun some waits ago: then it comes while the thread waits for those before. So a
+// latency is counted for as many stages as are on their way.
+void Tracer::copy_starts(unsigned thread) {
+    Lane& lane = lanes_[thread];
+    if (lane.copying.empty() || lane.copying.back().waited != lane.copies_waited)
+        lane.copying.push_back({lane.copies_waited, 0});
+    ++lane.copying.back().count;
+}
+
+void Tracer::copy_lands(unsigned thread, bool for_arrival) {
+    Lane& lane = lanes_[thread];
+    if (lane.copying.empty())
+        return;
+    Copying& oldest = lane.copying.front();
+    if (!for_arrival) {
+        lane.copies_waited = std::max(lane.copies_waited, oldest.waited + 1);
+        Count& of_warp = warps_[thread / kWarp].copies_waited;
+        of_warp = std::max<Count>(of_warp, lane.copies_waited);
+    }
+    if (!--oldest.count)
+        lane.copying.erase(lane.copying.begin());
 }
 
 // Who asks, sleeps and asks again waits for another thread: how often that goes on says something of this host. The first
@@ -574,21 +630,27 @@ void Tracer::end_block() {
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         const WarpTrace& trace = warps_[warp];
         // Copies to one mbarrier come one after another, those to different ones are on their way together.
-        Count copies = 0, waits = 0, fences = 0, slept = 0;
+        Count copies = 0, waits = 0, of_cluster = 0, fences = 0, slept = 0, clusters = 0, grids = 0;
         for (const auto& [barrier, times] : trace.copies_waited_for)
             copies = std::max(copies, times);
         for (unsigned i = warp * kWarp; i < std::min(threads_, (warp + 1) * kWarp); ++i) {
             waits = std::max<Count>(waits, lanes_[i].waits);
-            fences = std::max<Count>(fences, lanes_[i].cluster_fences);
+            of_cluster = std::max<Count>(of_cluster, lanes_[i].cluster_fences);
+            fences = std::max<Count>(fences, lanes_[i].fences);
+            grids = std::max<Count>(grids, lanes_[i].grid_barriers);
+            clusters = std::max<Count>(clusters, lanes_[i].cluster_barriers);
             slept = std::max<Count>(slept, lanes_[i].slept_ns);
         }
         most_copies = std::max(most_copies, copies);
-        counts_.cluster_fences.note(fences);
+        counts_.cluster_fences.note(of_cluster);
+        counts_.fences.note(fences);
+        counts_.grid_barriers.note(grids);
+        counts_.cluster_barriers.note(clusters);
         counts_.slept_ns.note(slept);
         counts_.barriers.note(trace.barriers + waits);
-        counts_.requests.note(trace.global_requests);
-        counts_.waits.note(trace.waits + copies);
-        counts_.cold_waits.note(trace.cold_waits + copies);
+        counts_.waits.note(trace.waits + trace.copies_waited + copies);
+        counts_.cold_waits.note(trace.cold_waits + trace.copies_waited + copies);
+        counts_.remote_waits.note(trace.remote_waits);
         counts_.instructions.note(trace.instructions);
         instructions += trace.instructions;
     }

@@ -1,0 +1,130 @@
+"""What the observer of a traced build writes of its calls: a line of JSON for each event (runtime/trace/hooks.cpp)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MarkLine(_Line):
+    """Where a call begins, where it ends, and that a launch in it failed."""
+
+    event: Literal["call", "end", "failed"]
+
+
+class EventLine(_Line):
+    """A call of the runtime, or what the host executes between two."""
+
+    event: Literal["alloc", "free", "memset", "copy", "synchronise", "host"]
+    bytes: int = 0
+    host: bool = False
+    instructions: int = 0
+
+
+class TrafficLine(_Line):
+    """What a launch's traced blocks ask of one allocation."""
+
+    buffer: int
+    bytes: int
+    load: tuple[int, int, int, int]  # requests, sectors, missed sectors, and of these those that the first block read
+    store: tuple[int, int]
+    atomic: tuple[int, int]
+    lines: int
+    wavefronts: int
+    bulk: tuple[int, int, int]  # sectors that the copy engine reads, writes and does operations on
+    footprints: list[tuple[int, float, float]]
+
+
+Sums = tuple[int, int, int]  # sum, count, largest
+
+
+class LaunchLine(_Line):
+    """A launch as the observer writes it: sums over the traced blocks."""
+
+    event: Literal["launch"]
+    kernel: str
+    function: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_shared_bytes: int
+    cooperative: bool
+    early: bool = False
+    blocks: int
+    traced: int
+    left_out: bool
+    events: int
+    dropped: int
+    accesses: tuple[int, int, int]  # of the traced blocks, of others, and how many others were run
+    executed: list[tuple[int, int, int]]  # place of the basic block, executions by warps and by threads
+    traffic: list[TrafficLine]
+    shared: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # requests, wavefronts of load, store, atomic
+    remote: tuple[int, int, int, int]  # of these requests those to other blocks, by the same kinds, and their bytes
+    bulk_bytes: int
+    factor_bytes: int
+    products: tuple[int, int, int, int]  # operations of f16, TF32, 8 bits, integers
+    local_requests: int
+    atomics: tuple[int, int, int, int, int]  # requests, lanes, addresses, the hottest of one group and of several
+    barriers: Sums
+    waits: Sums
+    cold_waits: Sums
+    remote_waits: Sums
+    warp_instructions: Sums
+    block_instructions: Sums
+    cluster_fences: Sums
+    cluster_barriers: Sums
+    grid_barriers: Sums
+    fences: Sums
+    slept_ns: Sums
+    way_instructions: Sums
+    way_waits: Sums
+    way_cold_waits: Sums
+    way_remote_waits: Sums
+
+
+SPREADS = (
+    *("barriers", "waits", "cold_waits", "remote_waits", "warp_instructions", "block_instructions"),
+    *("cluster_fences", "cluster_barriers", "grid_barriers", "fences", "slept_ns"),
+    *("way_instructions", "way_waits", "way_cold_waits", "way_remote_waits"),
+)
+_ANY = TypeAdapter(Annotated[LaunchLine | EventLine | MarkLine, Field(discriminator="event")])
+
+
+@dataclass(frozen=True)
+class Call:
+    """Lines of a call; `reason` says why it did not finish, if so."""
+
+    lines: tuple[LaunchLine | EventLine, ...]
+    reason: str | None
+
+
+def calls(text: str) -> Iterator[Call]:
+    """The calls that the observer has written of, in their order."""
+    lines: list[LaunchLine | EventLine] = []
+    inside, reason = False, "the call did not come to its end"
+    for line in text.splitlines():
+        try:
+            read = _ANY.validate_json(line)
+        except ValidationError:
+            reason = "a kernel wrote where only the observer may"
+            continue
+        if not isinstance(read, MarkLine):
+            lines.append(read)
+        elif read.event == "call":
+            lines, inside, reason = [], True, "the call did not come to its end"
+        elif read.event == "failed":
+            reason = "a launch failed"
+            yield Call(tuple(lines), reason)
+            inside = False
+        elif inside:
+            yield Call(tuple(lines), None)
+            inside = False
+    if inside:
+        yield Call(tuple(lines), reason)
