@@ -5,7 +5,7 @@ error of their ratio depends on what differs between them. `Makeup` says what a 
 were off on a GPU that measured them (benchmarks/gpu_model_intervals.py, docs/gpu_model.md):
 
     d = part of the longer call's time that differs
-    reach = floor + of_difference x d / (1 + d / half) + of_means where one uses other means
+    reach = floor + of_difference x d / (1 + d / half) + of_means where one uses other means + more of some of these
 
 The measured ratio was within exp(reach) of the modelled one for nine of ten pairs. One rule says what is likely: a
 kernel is FASTER if the chance that a GPU would find it faster is at least LIKELY, SLOWER if it is at most 1 - LIKELY.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cudamaster.core.speed import Change, Comparison, Interval
 
@@ -44,6 +44,7 @@ class Errors:
 
     `reaches` are the errors within which `shares` of the pairs are, as multiples of the reach of nine of ten.
     `known_means` are those of the kernels that this was fitted on; the reach is `unlike` times as long for others.
+    `more` is what the reach is longer where one of the two uses a means and the other does not, the most of all such.
     `half` is the part that differs at which the middle term is half of what it would be without the bend.
     `assumed_of` is the GPU that was measured, where the figures of the modelled one were not held against any times.
     """
@@ -57,6 +58,7 @@ class Errors:
     unlike: float = 1.0
     assumed_of: str = ""
     half: float = math.inf
+    more: Mapping[str, float] = field(default_factory=dict)
 
     def reach(self, first: Makeup, second: Makeup) -> float:
         """How far the logarithm of the ratio of two calls' times may be off, in nine of ten."""
@@ -65,6 +67,7 @@ class Errors:
         longer = max(first.whole_us, second.whole_us)
         means, part = {*first.means} ^ {*second.means}, apart / longer if longer > 0 else 0.0
         found = self.floor + self.of_difference * part / (1 + part / self.half) + self.of_means * bool(means)
+        found += max((self.more.get(name, 0.0) for name in means), default=0.0)
         new = {*first.means, *second.means} - {*self.known_means}
         return found * (self.unlike if new else 1.0)
 

@@ -82,10 +82,10 @@ class Intervals(_Strict):
     """How far modelled ratios of two kernels of one task at one case are off (core/likelihood.py), fitted on `pairs`
     of `tasks`, those that the constants are fitted on. Logarithms, but for shares and factors.
 
-    `half` is a part of a call. `reaches` by their shares are multiples of the reach of nine of ten. `unlike` is how
-    much further ratios are off for kernels with a means that no fitted kernel has: the worst of the means, each left
-    out of a fit. `by_data_sheet` is the same for a GPU that is modelled by its data sheet: the H200, had nobody
-    measured anything on it.
+    `half` is a part of a call, `more` what is added by means. `reaches` by their shares are multiples of the reach of
+    nine of ten. `unlike` is how much further ratios are off for kernels with a means that no fitted kernel has: the
+    worst of the means, each left out of a fit. `by_data_sheet` is the same for a GPU that is modelled by its data
+    sheet: the H200, had nobody measured anything on it.
     """
 
     gpu: str
@@ -99,6 +99,7 @@ class Intervals(_Strict):
     reaches: dict[_Share, _Positive]
     known_means: tuple[str, ...]
     half: Annotated[float, Field(gt=0)] = math.inf
+    more: dict[str, _Positive] = {}
     unlike: Annotated[float, Field(ge=1)]
     by_data_sheet: Annotated[float, Field(ge=1)]
 
@@ -116,6 +117,7 @@ class Intervals(_Strict):
             unlike=self.unlike,
             assumed_of=self.gpu if assumed else "",
             half=self.half,
+            more={name: reach * wider for name, reach in self.more.items()},
         )
 
 

@@ -37,8 +37,8 @@ _SECTORS_OF_DRAM = 2
 _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
-# A warp that spins has so many times as many waits as the mean, and so many for each that asks for something new. Of all
-# launches that were measured none has more than 8 and 107; those that spin have thousands.
+# A warp that spins has so many times as many waits as the mean, and so many for each that asks for something new. Of
+# all launches that were measured none has more than 8 and 107; those that spin have thousands.
 _SPINNING, _AGAIN = 20, 1000
 
 
@@ -333,12 +333,12 @@ def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved)
 def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
     """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2.
 
-    DRAM gives two sectors at once: where lanes read theirs sector after sector, each second one is in L2 then.
+    DRAM gives two sectors at once: where lanes read theirs sector after sector, each second wait is for L2 alone.
     """
     near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
     lines = max(1.0, _lines_of_wait(launch, bytes_moved))
-    missed = bytes_moved.missed_share * min(1.0, max(1.0, _sectors_of_line(launch)) / _SECTORS_OF_DRAM)
-    return far - math.pow(1 - missed, lines) * (far - near)
+    fetched = min(1.0, max(1.0, _sectors_of_line(launch)) / _SECTORS_OF_DRAM)
+    return near + fetched * (1 - math.pow(1 - bytes_moved.missed_share, lines)) * (far - near)
 
 
 def _sectors_of_line(launch: Launch) -> float:
@@ -360,8 +360,8 @@ def _lines_of_wait(launch: Launch, bytes_moved: Moved) -> float:
 
 
 def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved) -> float:
-    """Cycles of the rounds of blocks: each is as long as the way of a mean warp, and all are no shorter than the longest,
-    since the next block starts where one has ended.
+    """Cycles of the rounds of blocks: each is as long as the way of a mean warp, and all are no shorter than the
+    longest, since the next block starts where one has ended.
 
     The start of the first block and its first wait are those that fill the GPU.
     """
@@ -430,9 +430,9 @@ def _of_products(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
 
 
 def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float, float]:
-    """Instructions as multiples of a mean warp's, waits, those of them that L1 does not end, and those for other blocks:
-    of the mean block or the longest. At each barrier the block's warps wait for the one that had most to do since the
-    last."""
+    """Instructions as multiples of a mean warp's, waits, those of them that L1 does not end, and those for other
+    blocks: of the mean block or the longest. At each barrier the block's warps wait for the one that had most to do
+    since the last."""
     way, of_warp = launch.way_of_block, launch.instructions_of_warp
     if way is None or _spins(launch):
         longer = _ratio(of_warp) if largest else 1.0

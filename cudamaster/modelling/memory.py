@@ -139,8 +139,7 @@ def _gone(between: float, capacity: float) -> float:
 @dataclass(frozen=True)
 class _Gather:
     """Blocks that touch places of their own of a stretch of memory, at random: so many sectors `one` of them, of the
-    stretch's, and so many blocks before the next stretch comes. A stretch without an end if they have nothing in common.
-    """
+    stretch's, and so many blocks before the next stretch comes. If they have nothing in common, it has no end."""
 
     one: float
     stretch: float

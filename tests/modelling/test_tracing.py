@@ -58,6 +58,7 @@ CALLS = (
     "waiting",
     "long cooperative",
     "waiting for the first",
+    "fences, launched early",
     "passed by value",
     "sleeps",
     "turns",
@@ -402,8 +403,17 @@ def test_a_block_may_wait_for_the_one_before(calls: Mapping[str, CallCounts | No
 def test_blocks_of_a_cooperative_launch_run_together(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     launch = only(calls, "cooperative")
     assert launch.cooperative
-    assert launch.barriers.mean == 1
+    assert launch.barriers.mean == launch.grid_barriers.mean == 1
     assert stores(launch)[0] == 2 * 12
+
+
+def test_fences_behind_stores_and_early_launches_are_counted(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Of two warps one stores; of a fence behind a fence nobody waits."""
+    launch = only(calls, "fences, launched early")
+    assert (launch.fences.mean, launch.fences.largest) == (1.5, 3)
+    assert launch.early
+    assert launch.grid_barriers.largest == 0
+    assert not only(calls, "barriers").early
 
 
 def test_a_cooperative_launch_too_long_to_be_run_whole_has_counts(calls: Mapping[str, CallCounts | NoTrace]) -> None:

@@ -138,6 +138,18 @@ __global__ void grid_kernel(float* out) {
     out[blockIdx.x * blockDim.x + threadIdx.x] += 1.0f;
 }
 
+// Three fences of the GPU behind stores of the first warp; the second has nothing of its own to wait for, and a fence of
+// the block is none of all memory.
+__global__ void fenced_kernel(volatile float* out) {
+    for (int i = 0; i < 3; ++i) {
+        if (threadIdx.x < 32)
+            out[threadIdx.x + 32 * i] = 1.0f;
+        __threadfence();
+        __threadfence();
+        __threadfence_block();
+    }
+}
+
 // The first blocks take `steps` more than the others.
 __global__ void long_grid_kernel(float* out, int first, int steps) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -363,6 +375,15 @@ int main(int argc, char**) {
     });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { first_waited_for_kernel<<<1 << 14, 32>>>(counters, (int*)out, 100000); });
+    recorded([&] {
+        cudaLaunchAttribute attribute = {};
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = 4, config.blockDim = 64;
+        config.attrs = &attribute, config.numAttrs = 1;
+        cudaLaunchKernelEx(&config, fenced_kernel, (volatile float*)out);
+    });
     recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
     recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
     recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });

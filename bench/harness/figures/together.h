@@ -27,11 +27,13 @@ static __global__ void grid_barrier_kernel(float* cycles) {
     timed(cycles, [&](int) { grid.sync(); });
 }
 
-// A store that others may see, then a fence.
-static __global__ void fence_kernel(float* cycles, volatile float* data) {
-    timed(cycles, [&](int i) {
-        data[i] = static_cast<float>(i);
+// A store that others may see, a fence, and an atomic whose answer says where the next store goes: a ticket.
+static __global__ void fence_kernel(float* cycles, volatile float* data, unsigned int* tickets) {
+    unsigned int at = 0;
+    timed(cycles, [&](int) {
+        data[at] = 1.0f;
         __threadfence();
+        at = atomicAdd(tickets, 1u) % kMeetings;
     });
 }
 
@@ -76,6 +78,7 @@ inline Together measure_together(int processors, int major, double clock_mhz) {
     CHECKED(cudaMallocManaged(&cycles, processors * sizeof *cycles));
     CHECKED(cudaMalloc(&data, kMeetings * sizeof *data));
     CHECKED(cudaMalloc(&result, sizeof *result));
+    CHECKED(cudaMemset(result, 0, sizeof *result));
     auto least = [&](const auto& launch) {
         float best = 1e30f;
         for (int repetition = 0; repetition < 5; ++repetition) {
@@ -99,7 +102,7 @@ inline Together measure_together(int processors, int major, double clock_mhz) {
     double many = least([&] { block_barrier_kernel<<<1, kMany>>>(cycles); });
     found.barrier_warp = (many - few) / ((kMany - kFew) / 32.0);
     found.barrier = few - found.barrier_warp;
-    found.fence = least([&] { fence_kernel<<<1, 1>>>(cycles, data); });
+    found.fence = least([&] { fence_kernel<<<1, 1>>>(cycles, data, result); });
     cudaLaunchAttribute whole_grid = {};
     whole_grid.id = cudaLaunchAttributeCooperative;
     whole_grid.val.cooperative = 1;
