@@ -172,7 +172,7 @@ def _of_call(place: int, text: str) -> _Step:
 
 def _of_instruction(place: int, name: str, text: str, own: _Own, given: _Given) -> _Step | None:
     kind = _kind(name)
-    operands = _operands(text)
+    operands = operands_of(text)
     if not operands or kind is _Kind.LEAVES:
         return _Step(place, _Does.ENDS, memory=_of_all(text, own)) if operands and "(" in text else None
     *sources, target = operands
@@ -238,11 +238,6 @@ def _kind(name: str) -> _Kind:
 
 
 @lru_cache(maxsize=1 << 16)
-def _operands(text: str) -> list[str]:
-    return operands_of(text)
-
-
-@lru_cache(maxsize=1 << 16)
 def _name(operand: str, own: _Own) -> str | None:
     """A register, or a word of the function's own memory; None for constants and other memory."""
     if operand.startswith("%"):
@@ -264,7 +259,7 @@ def _of_memory(operand: str, own: _Own) -> tuple[str, ...]:
 
 
 def _of_all(text: str, own: _Own) -> tuple[str, ...]:
-    return tuple(name for each in _operands(text) for name in _of_memory(each, own)) if "(" in text else ()
+    return tuple(name for each in operands_of(text) for name in _of_memory(each, own)) if "(" in text else ()
 
 
 class _Given:
@@ -292,7 +287,7 @@ class _Given:
             self._placed.difference_update(LOST)
         elif name == "cltq":
             self._short.add("rax")
-        elif (kind := _kind(name)) not in (_Kind.LEAVES, _Kind.COMPARES) and (operands := _operands(text)):
+        elif (kind := _kind(name)) not in (_Kind.LEAVES, _Kind.COMPARES) and (operands := operands_of(text)):
             if (goal := _name(operands[-1], self._own)) is None:
                 return
             came, copies = operands[0], kind is _Kind.COPIES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 # The whole register, by the name of any of its parts.
 NAMES = {
@@ -22,9 +23,10 @@ CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
 _WHOLE = frozenset(NAMES.values())
 
 
-def operands_of(text: str) -> list[str]:
+@lru_cache(maxsize=1 << 16)
+def operands_of(text: str) -> tuple[str, ...]:
     """An instruction's operands, the last one is what it changes."""
-    return [each.strip() for each in OPERAND.findall(text)]
+    return tuple(each.strip() for each in OPERAND.findall(text))
 
 
 def is_whole(operand: str) -> bool:
