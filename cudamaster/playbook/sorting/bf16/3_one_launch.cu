@@ -384,7 +384,9 @@ __global__ void __launch_bounds__(kSpreadThreads)
     spread_values_bf16_kernel_optimized(Element* data, int N, int vectors, bool aligned) {
     constexpr int kSpreadWarps = kSpreadThreads / 32;
     __shared__ __align__(16) Element begins[kSpreadThreads * 8 * kSpreadVectors]; // as keys
-    __shared__ unsigned int starts[kGroups + 1], sums[kSpreadWarps], largest[kSpreadVectors * kSpreadWarps];
+    __shared__ unsigned int starts[kGroups + 1], largest[kSpreadVectors * kSpreadWarps];
+    // Aligned, or a wide load takes in a word of `starts` beside it, which racecheck takes for a race.
+    __shared__ __align__(16) unsigned int sums[kSpreadWarps];
     __shared__ int bounds[2];
     int t = threadIdx.x, lane = t % 32, warp = t / 32;
     unsigned int share = kSpreadThreads * vectors * 8;
