@@ -68,7 +68,9 @@ int main(int, char** words) {
     std::vector<Number> input(N);
     for (int i = 0; i < N; ++i) {
         seed = seed * 1664525u + 1013904223u;
-        input[i] = (Number)(float)(rising ? i : (int)(seed >> 8) % 100000);
+        input[i] = (Number)(float)(rising == 1 ? i : (int)(seed >> 8) % 100000);
+        if (rising > 1 && i % 256 < 127) // half of the groups have all of the largest
+            input[i] = (Number)(float)(rising == 2 ? 100000 + (int)(seed >> 8) % 100000 : 200000);
     }
     std::vector<int> order(N);
     std::iota(order.begin(), order.end(), 0);
@@ -216,7 +218,7 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
         (2050, 3, 1),
         (40002, 0, 1),
     ],
-    "top_k": [(65537, 128, 0), (100003, 7, 1), (65537, 1, 0)],
+    "top_k": [(65537, 128, 0), (100003, 7, 1), (65537, 1, 0), (65536, 128, 2), (65536, 128, 3), (30001, 101, 2)],
     "prefix_sum": [(4097, 1), (40001, 1), (600001, 0), (300001, 0), (262144, 0), (100003, 0)],
     "fft": [(1 << 19,), (1 << 21,)],
 }

@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kClusterThreads)
     __shared__ Key own_candidates[kRoom],
         candidates[kBlocks][kRoom + 1]; // an odd length spreads over the banks
     __shared__ float own_values[kRoom];
-    __shared__ unsigned int own_count, counts[2][kBlocks];
+    __shared__ unsigned int own_count, counts[2][kBlocks], own_parts[32], parts[2][kBlocks][33];
     __shared__ Key kth;
     cg::cluster_group cluster = cg::this_cluster();
     int block = blockIdx.x, t = threadIdx.x, warp = t / 32, lane = t % 32;
@@ -203,10 +203,11 @@ __global__ void __launch_bounds__(kClusterThreads)
         return;
     cluster.sync();
 
-    // All blocks get all candidates. Should a block have too many, a bisection finds another limit for them.
-    Key limit = kth, low = 0, high = limit;
+    // All blocks get all candidates. Should a block have too many, as where each 256th element is large, a search finds
+    // another limit for them, and all begin again.
+    Key limit = kth;
     unsigned int here;
-    for (int round = 0;; round ^= 1) {
+    for (int round = 0;; ++round) {
 #pragma unroll
         for (int j = 0; j < kItems; ++j)
             if (keys[j] <= limit) {
@@ -226,8 +227,7 @@ __global__ void __launch_bounds__(kClusterThreads)
             *cluster.map_shared_rank(&counts[round][block], warp) = here;
         cluster.sync();
         unsigned int most = __reduce_max_sync(kFullMask, counts[round][lane % kBlocks]);
-        unsigned int all = __reduce_add_sync(kFullMask, lane < kBlocks ? counts[round][lane] : 0);
-        if (all >= (unsigned int)k && most <= kRoom) {
+        if (most <= kRoom) {
             // Two of the block's own at a time, held against all. A pair of lanes has the candidates of a block.
             unsigned int other = lane / kPart, others = counts[round][other];
             for (unsigned int i = warp; i < here; i += 2 * kWarps) {
@@ -250,14 +250,42 @@ __global__ void __launch_bounds__(kClusterThreads)
             }
             return;
         }
-        if (all < (unsigned int)k)
-            low = limit + 1;
-        else
+        // Keys between `low` and `high` are counted in 32 even parts. The k-th one is in the part in which the count
+        // of all blocks gets to k, and so are the limits to choose from.
+        Key low = 0, high = limit;
+        unsigned int before_low = 0; // of a lane's block
+        for (int side = 0;; side ^= 1) {
+            int shift = max(0, 59 - __clzll(high - low)), other = lane % kBlocks;
+            if (t < 32)
+                own_parts[t] = 0;
+            if (t == 0)
+                own_count = 0;
+            __syncthreads();
+#pragma unroll
+            for (int j = 0; j < kItems; ++j)
+                if (keys[j] >= low && keys[j] <= high)
+                    atomicAdd(&own_parts[(keys[j] - low) >> shift], 1u);
+            __syncthreads();
+            cluster.map_shared_rank(parts[side][block], warp)[lane] = own_parts[lane];
+            cluster.sync();
+            unsigned int up_to = __reduce_add_sync(kFullMask, lane < kBlocks ? before_low : 0);
+            for (int part = 0; part < 32; ++part) {
+                unsigned int in_part = parts[side][other][part];
+                up_to += __reduce_add_sync(kFullMask, lane < kBlocks ? in_part : 0);
+                Key last = ((Key)(part + 1) << shift) - 1;
+                limit = last > high - low ? high : low + last;
+                if (up_to >= (unsigned int)k) {
+                    low += (Key)part << shift;
+                    most = before_low + in_part;
+                    break;
+                }
+                before_low += in_part;
+            }
+            most = __reduce_max_sync(kFullMask, most);
+            if (most <= kRoom)
+                break;
             high = limit;
-        limit = low + (high - low) / 2;
-        if (t == 0)
-            own_count = 0;
-        __syncthreads();
+        }
     }
 #endif
 }
