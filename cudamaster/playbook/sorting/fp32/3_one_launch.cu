@@ -501,7 +501,7 @@ constexpr int kBins = 2048;
 constexpr int kSampled = kItems * kThreads; // samples whose bins are counted
 constexpr int kCrowd = 1024;                // keys of a bin of samples, at most
 constexpr int kReach = 32;                  // keys of a bin in a bucket, at most
-constexpr int kWays = 8;                    // runs that are merged together
+constexpr int kWays = 4;                    // runs that are merged together
 constexpr unsigned int kExcess = 16;        // keys that had no room in a cell, at most
 constexpr float kLeastSpan = 1e-35f, kMostSpan = 3e38f;
 
@@ -1049,19 +1049,28 @@ __global__ void __launch_bounds__(kThreads)
                 sorted[to] = to_value(next);
             }
         } else {
-            int part = kRun / 2;
-            while (part < (int)count)
-                part *= 2;
+            // Where there are few values, bins have equal keys: then all are in order.
+            bool later = false;
+            for (int i = t; i + 1 < (int)count; i += kThreads)
+                later = later || placed[i] > placed[i + 1];
+            if (!__syncthreads_or(later)) {
+                for (int i = t; i < (int)count; i += kThreads)
+                    sorted[i] = to_value(placed[i]);
+            } else {
+                int part = kRun / 2;
+                while (part < (int)count)
+                    part *= 2;
 #pragma unroll
-            for (int k = 0; k < kItems; ++k) {
-                int i = k * (part / kItems) + t;
-                key[k] = t < part / kItems && i < (int)count ? placed[i] : kPadding;
+                for (int k = 0; k < kItems; ++k) {
+                    int i = k * (part / kItems) + t;
+                    key[k] = t < part / kItems && i < (int)count ? placed[i] : kPadding;
+                }
+                sort_keys(key, tile, __reduce_max_sync(kFullMask, t < part / kItems ? part : 0), part);
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    if (t * kItems + k < (int)count)
+                        sorted[t * kItems + k] = to_value(key[k]);
             }
-            sort_keys(key, tile, __reduce_max_sync(kFullMask, t < part / kItems ? part : 0), part);
-#pragma unroll
-            for (int k = 0; k < kItems; ++k)
-                if (t * kItems + k < (int)count)
-                    sorted[t * kItems + k] = to_value(key[k]);
         }
     }
 
@@ -1105,7 +1114,7 @@ constexpr int kTickets = 64;
 constexpr int kTotals = kPasses * kDigits + kTickets;
 
 __device__ Element device_other[kScratch];
-__device__ unsigned int device_states[kTotals + kPasses * (kScratch / kRadixTile) * kDigits];
+__device__ unsigned int device_states[kTotals + kScratch / kRadixTile * kDigits];
 
 __device__ unsigned int digit_of(unsigned int key, int pass) {
     return key >> (pass * kDigitBits) & (kDigits - 1);
@@ -1175,15 +1184,16 @@ __device__ __forceinline__ unsigned int lanes_with(unsigned int digit) {
     return lanes;
 }
 
-// Places keys by one digit, from the array to another one or back; those with the same digit keep their order. The first
-// kScratch elements of the other array are the module's, and what is beyond them is in `more`. Between the first pass and the last, keys
-// stay keys. A state is what a tile tells those behind it of a digit: nothing yet, how often the tile has it, or how
-// often all tiles up to here have it.
+// Places keys by one digit, from the array to another one or back; those with the same digit keep their order. The
+// first kScratch elements of the other array are the module's, and those beyond them are in `more`. Between the first
+// pass and the last, keys stay keys. A state is what a tile tells those behind it of a digit: nothing yet, how often the
+// tile has it, or how often all tiles up to here have it. What a pass leaves there means nothing to the next one.
 template <class State, int kPass>
 __global__ void __launch_bounds__(kRadixThreads, 2)
     place_digits_kernel_optimized(Element* data, Element* more, const unsigned int* totals,
                                   unsigned int* tickets, State* states, int N) {
     constexpr int kFlag = sizeof(State) * 8 - 2;
+    constexpr State kNothing = kPass % 2 * 2, kOwn = kNothing + 1, kAll = 2 - kNothing;
     __shared__ unsigned short counts[kRadixWarps][kDigits];
     __shared__ unsigned int keys[kRadixTile];
     __shared__ unsigned int target[kDigits]; // of a digit's keys, less their place in the tile
@@ -1241,7 +1251,7 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
             count += own;
         }
         unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
-        *(volatile State*)state = (State)(ticket == 0 ? 2 : 1) << kFlag | told;
+        *(volatile State*)state = (ticket == 0 ? kAll : kOwn) << kFlag | told;
         total = totals[kPass * kDigits + t];
         up_to = warp_sum_to(count);
         all_up_to = warp_sum_to(total);
@@ -1277,21 +1287,21 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
             State seen[kLook];
 #pragma unroll
             for (int j = 0; j < kLook; ++j)
-                seen[j] =
-                    other < j ? 0 : *(const volatile State*)(states + (size_t)(other - j) * kDigits + t);
+                seen[j] = other < j ? kNothing << kFlag
+                                    : *(const volatile State*)(states + (size_t)(other - j) * kDigits + t);
             bool told_all = true;
 #pragma unroll
             for (int j = 0; j < kLook; ++j) {
-                told_all = told_all && !done && seen[j] >> kFlag != 0;
+                told_all = told_all && !done && seen[j] >> kFlag != kNothing;
                 if (!told_all)
                     continue;
                 before += seen[j] & (((State)1 << kFlag) - 1);
-                done = seen[j] >> kFlag == 2;
+                done = seen[j] >> kFlag == kAll;
                 --other;
             }
         }
         unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
-        *(volatile State*)state = (State)2 << kFlag | (before + told);
+        *(volatile State*)state = kAll << kFlag | (before + told);
         target[t] += before;
     }
     __syncthreads();
@@ -1307,8 +1317,8 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
 }
 
 template <class State> void sort_digits(Element* data, int N) {
-    size_t tiles = ((size_t)N - 1) / kRadixTile + 1, step = tiles * kDigits;
-    size_t bytes = sizeof(State) * kPasses * step;
+    size_t tiles = ((size_t)N - 1) / kRadixTile + 1;
+    size_t bytes = sizeof(State) * tiles * kDigits;
     void *memory = nullptr, *more = nullptr;
     cudaGetSymbolAddress(&memory, device_states);
     unsigned int* totals = (unsigned int*)memory;
@@ -1327,11 +1337,8 @@ template <class State> void sort_digits(Element* data, int N) {
         other = (Element*)((char*)more + bytes);
     }
     place_digits_kernel_optimized<State, 0><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
-    states += step;
     place_digits_kernel_optimized<State, 1><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
-    states += step;
     place_digits_kernel_optimized<State, 2><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
-    states += step;
     place_digits_kernel_optimized<State, 3><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
     if (N > kScratch)
         cudaFree(more);

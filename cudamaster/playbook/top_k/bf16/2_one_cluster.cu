@@ -96,7 +96,7 @@ struct alignas(kWidth * sizeof(__nv_bfloat16)) Chunk {
 };
 
 // The k best of up to kClusterSize elements, by one cluster. With `threshold` it takes as many elements out of
-// N, spread evenly, and leaves only a key that at least k of them don't go behind.
+// N, spread over it, and leaves only a key that at least k of them don't go behind.
 __global__ void __launch_bounds__(kClusterThreads)
     top_k_cluster_bf16_kernel_optimized(__nv_bfloat16* top_k_values, int* top_k_indices,
                                         const __nv_bfloat16* input, int N, int k, bool aligned,
@@ -118,7 +118,11 @@ __global__ void __launch_bounds__(kClusterThreads)
     // Lines of four chunks take turns over the blocks. Of a block's chunks, neighbours go to different warps.
     auto place = [&](int i) { return ((i / kLine * kBlocks + block) * kLine + i % kLine) * kWidth; };
     auto index_of = [&](unsigned int i) -> unsigned int {
-        return threshold ? (unsigned long long)N * i / kClusterSize : i;
+        if (!threshold)
+            return i;
+        // Not at even distances, as a sample of one column of a matrix would tell little.
+        unsigned int room = N / kClusterSize;
+        return (unsigned long long)N * i / kClusterSize + __umulhi(i * 2654435761u, room);
     };
     Chunk chunks[kVectors];
 #pragma unroll
@@ -271,19 +275,21 @@ __global__ void __launch_bounds__(kClusterThreads)
             __syncthreads();
             cluster.map_shared_rank(parts[side][block], warp)[lane] = own_parts[lane];
             cluster.sync();
-            unsigned int up_to = __reduce_add_sync(kFullMask, lane < kBlocks ? before_low : 0);
-            for (int part = 0; part < 32; ++part) {
-                unsigned int in_part = parts[side][other][part];
-                up_to += __reduce_add_sync(kFullMask, lane < kBlocks ? in_part : 0);
-                Key last = ((Key)(part + 1) << shift) - 1;
-                limit = last > high - low ? high : low + last;
-                if (up_to >= (unsigned int)k) {
-                    low += (Key)part << shift;
-                    most = before_low + in_part;
-                    break;
-                }
-                before_low += in_part;
+            unsigned int up_to = 0; // in this lane's part, and then up to it
+            for (int from = 0; from < kBlocks; ++from)
+                up_to += parts[side][from][lane];
+            for (int distance = 1; distance < 32; distance *= 2) {
+                unsigned int before = __shfl_up_sync(kFullMask, up_to, distance);
+                up_to += lane >= distance ? before : 0;
             }
+            up_to += __reduce_add_sync(kFullMask, lane < kBlocks ? before_low : 0);
+            int part = __popc(__ballot_sync(kFullMask, up_to < (unsigned int)k));
+            for (int before = 0; before < part; ++before)
+                before_low += parts[side][other][before];
+            most = before_low + parts[side][other][part];
+            Key last = ((Key)(part + 1) << shift) - 1;
+            limit = last > high - low ? high : low + last;
+            low += (Key)part << shift;
             most = __reduce_max_sync(kFullMask, most);
             if (most <= kRoom)
                 break;
