@@ -1,23 +1,25 @@
 // idea: One cluster rules out whole groups by their best, and counts places instead of sorting
-// why: Step 1 sorts runs of k in every tile and again in the last block, which waits for all others: 36 to
-//      39 µs for 128 of 65536. Most elements need no sorting to be ruled out. A cluster of 16 blocks keeps
-//      the whole input in registers. Elements are taken in chunks of four; those at one place of the chunks of
-//      every fourth warp are a group, whose best is the only one that others see. The rank of a group's best
-//      among the 256 is counted, not sorted for; k groups have something as good as the k-th, so nothing
-//      behind that is among the k best. Few candidates are left, of sorted inputs too, because sixteen
-//      neighbours are of sixteen groups, and the next sixteen of another block. With groups of whole warps,
-//      chunks of sorted inputs stayed together: four candidates for each of the k groups. Each block sends its
-//      candidates to all others, and the place of each in the result is how many go before it. Value and index
-//      make one key, so ties need no care, and where candidates are too many a bisection finds another limit.
-//      Three barriers of the cluster are all that blocks wait for. Up to 2048 elements a warp counts for each
-//      element what goes before it, in as many blocks as there are 32 elements. More than 65536 are filtered
-//      by a threshold from a sample of as many; what is left goes step 1's way, as k above 128 does. On an
-//      H200 128 of 65536 take 5.8 µs more than an empty launch, whatever their order (5.6 to 6.2 with groups
-//      of whole warps); step 1 took 38 µs in a run in which the empty launch took 11; 32 of 256 take 13.8
-//      instead of 20.5. What binds it now: 1.6 µs until the first elements are there, and 0.3 to 0.6 for each
-//      of three barriers. Eight blocks with twice the elements load longer than they save at barriers;
-//      candidates sent one by one, each to 16 blocks, took 2.5 µs more with sorted inputs, and counting in a
-//      list of rows of even length met in the same banks.
+// why: Step 1 sorts runs of k in every tile and again in the last block, which waits for all others: 36 to 39 µs
+//      for 128 of 65536. Most elements need no sorting to be ruled out. A cluster of 16 blocks keeps the whole
+//      input in registers. Elements are taken in chunks of four; those at one place of the chunks of every
+//      fourth warp are a group, whose best is the only one that others see. The rank of a group's best among the
+//      256 is counted, not sorted for; k groups have something as good as the k-th, so nothing behind that is
+//      among the k best. Few candidates are left, of sorted inputs too, because sixteen neighbours are of
+//      sixteen groups, and the next sixteen of another block. With groups of whole warps, chunks of sorted
+//      inputs stayed together: four candidates for each of the k groups. Each block sends its candidates to all
+//      others, and the place of each in the result is how many go before it. Value and index make one key, so
+//      ties need no care, and where candidates of a block are too many, as where large elements lie 256 apart, a
+//      search that counts keys in 32 parts a round finds another limit: 11 to 26 µs over an empty launch, where
+//      a bisection took 20 to 85. Three barriers of the cluster are all that blocks wait for. Up to 2048
+//      elements a warp counts for each element what goes before it, in as many blocks as there are 32 elements.
+//      More than 65536 are filtered by a threshold from a sample of as many, at uneven distances: at even ones
+//      it may be one column of a matrix, and 2^24 took 830 µs instead of 83; what is left goes step 1's way, as
+//      k above 128 does. On an H200 128 of 65536 take 5.8 µs more than an empty launch, whatever their order
+//      (5.6 to 6.2 with groups of whole warps); step 1 took 38 µs in a run in which the empty launch took 11; 32
+//      of 256 take 13.8 instead of 20.5. What binds it now: 1.6 µs until the first elements are there, and 0.3
+//      to 0.6 for each of three barriers. Eight blocks with twice the elements load longer than they save at
+//      barriers; candidates sent one by one, each to 16 blocks, took 2.5 µs more with sorted inputs, and
+//      counting in a list of rows of even length met in the same banks.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
