@@ -49,6 +49,8 @@ int main(int, char** words) {
         data[start + i] = (Number)((float)(seed >> 8) * (seed & 128 ? 1.0f : -1.0f));
         if (kinds > 0)
             data[start + i] = (Number)(seed >> 8 & 1 ? INFINITY : -(float)((seed >> 9) % kinds));
+        if (kinds < 0) // digits that all have, all of them or all but the lowest
+            data[start + i] = (Number)(1.0f + (kinds < -1 ? (float)(seed >> 25) / (1 << 23) : 0.0f));
         expected[i] = number(data[start + i]);
     }
     std::sort(expected.begin(), expected.end());
@@ -217,6 +219,9 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
         (2048, 0, 1),
         (2050, 3, 1),
         (40002, 0, 1),
+        (20003, -1, 1),
+        (20003, -2, 0),
+        (30001, 3, 0),
     ],
     "top_k": [(65537, 128, 0), (100003, 7, 1), (65537, 1, 0), (65536, 128, 2), (65536, 128, 3), (30001, 101, 2)],
     "prefix_sum": [(4097, 1), (40001, 1), (600001, 0), (300001, 0), (262144, 0), (100003, 0)],

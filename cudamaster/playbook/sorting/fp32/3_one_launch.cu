@@ -1,7 +1,7 @@
 // idea: One launch: all blocks count the same samples, so each knows where its keys belong
-// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block
-//      has 512 elements and, beside them, 2048 samples of the whole array, which all blocks take alike. It
-//      counts the samples in 2048 even bins of their values: so without asking each other all have the same 128
+// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block has
+//      512 elements and, beside them, 2048 samples of the whole array, which all blocks take alike. It counts
+//      the samples in 2048 even bins of their values: so without asking each other all have the same 128
 //      buckets, each of some bins, and a key finds its bucket by two multiplications. What a block has of a
 //      bucket goes to a cell of 64 bytes, with the number of its keys and where they begin, in whole sectors
 //      (word by word, barrier and loads took 1400 cycles more). After one barrier of the grid a block reads the
@@ -9,31 +9,35 @@
 //      up, and compares the few neighbours that may share a bin. Counting takes the place of two bitonic sorts.
 //      Samples that crowd in a bin are counted again by bins of keys, as unsigned integers in the order of the
 //      floats, which are even in the logarithm. If then a bin has equal samples, its buckets share keys of that
-//      value; if it has different ones, the samples and the runs are sorted after all. Keys that have no room
-//      in a cell are fetched by themselves. Should a bucket be too large for a block, it sorts pieces of it and
-//      merges them in pairs: slow, and not seen in any input of the task. (With one binary search in each piece
-//      it took 10 ms if all keys were in one bucket.) All threads of a block are at each barrier: racecheck
-//      takes barriers of some warps for none. Up to 8192 elements the blocks are a cluster, whose barrier takes
-//      less than that of the grid. Up to 4096 elements the 16 blocks of a cluster all read all elements, and
-//      sort the same 128 samples by counting how many are below each. So a block knows without asking which
-//      elements are its own, where they begin in the array, and in which eighth of its share each lies, and
-//      compares it with that eighth alone; equal ones go by their place. The barrier only tells that all have
-//      read. Up to 1024, blocks compare their share with all. More than 65536 are sorted by digits of 8 bits,
-//      in tiles that look back at what those before them have counted; which lanes have the same digit is found
-//      by few instructions, as they bind these passes; their second array is the module's up to 2^26 elements,
-//      and beyond that memory that is asked for while the GPU counts. On an H200, over an empty launch, 65536
-//      elements take 6.2 µs, where two bitonic sorts a block took 11.3 in the same run; normal, exponential and
-//      random bit patterns 6.3 to 6.9, sorted, reversed and equal inputs and inputs of two values, five or
-//      extremes 7.7 to 8.8 (before: 10.2 to 10.5), 16384 elements 6.0 (9.2), 5000 6.2 (10.0). Of whole calls
-//      merges in three launches took 28 µs, and CUB takes 66. On the device over an empty launch, 256 elements
-//      take 1.4, 1024 take 2.2 and 4096 take 5.0, where one block that sorted took 2.4 and 3.4, and 16 that
-//      sorted twice 7.0; CUB takes 10.9, 11.2 and 12.1. 2^24 take 375 µs (CUB 432) and 2^26 1345 (CUB 1459), of
-//      equal keys 1195 (CUB 1056); whole calls of 2^26 take 1362, where those that asked for memory took 2100
-//      to 2900. What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first
-//      elements 1900; counting, summing up and placing 2600 before the barrier and 2300 after it, as latency of
-//      shared memory, shuffles and block barriers one after the other. The largest bucket takes 1300 more, as
-//      some of its cells are full. Of 7700 cycles at 4096 the first elements take 1800, samples 700, the list
-//      of a block's own 1400, parts 1500, comparing 2300.
+//      value; if it has different ones, the samples and the runs are sorted after all. Keys that have no room in
+//      a cell are fetched by themselves. Where there are few values, bins have equal keys, and all are in order
+//      as they lie: 300 integers take 7 µs instead of 10. Samples may hide most keys, so that a bucket is too
+//      large for a block. So each adds to a counter when it knows its bucket, and looks at it when it is done;
+//      if a bucket was too large, all sort what they had at first, and merge runs four at a time, in the same
+//      launch: 26 µs, at most 34, where one block that merged its bucket took 1700. All threads of a block are
+//      at each barrier: racecheck takes barriers of some warps for none. Up to 8192 elements the blocks are a
+//      cluster, whose barrier takes less than that of the grid. Up to 4096 elements the 16 blocks of a cluster
+//      all read all elements, and sort the same 128 samples by counting how many are below each. So a block
+//      knows without asking which elements are its own, where they begin in the array, and in which eighth of
+//      its share each lies, and compares it with that eighth alone; equal ones go by their place. (If samples
+//      hide most keys and an eighth is large, it sorts its share: 29 µs instead of 300.) The barrier only tells
+//      that all have read. Up to 1024, blocks compare their share with all. More than 65536 are sorted by digits
+//      of 8 bits, in tiles that look back at what those before them have counted; which lanes have the same
+//      digit is found by few instructions, as they bind these passes; their second array is the module's up to
+//      2^24 elements, and what is beyond them is asked for while the GPU counts. On an H200, over an empty
+//      launch, 65536 elements take 6.2 µs, where two bitonic sorts a block took 11.3 in the same run; normal,
+//      exponential and random bit patterns 6.3 to 6.9, sorted, reversed and equal inputs and inputs of two
+//      values, five or extremes 7.7 to 8.8 (before: 10.2 to 10.5), 16384 elements 6.0 (9.2), 5000 6.2 (10.0). Of
+//      whole calls merges in three launches took 28 µs, and CUB takes 66. On the device over an empty launch,
+//      256 elements take 1.4, 1024 take 2.2 and 4096 take 5.0, where one block that sorted took 2.4 and 3.4, and
+//      16 that sorted twice 7.0; CUB takes 10.9, 11.2 and 12.1. 2^24 take 370 µs (CUB 434). Whole calls of 2^25
+//      take 772 µs (CUB 784) and of 2^26 1630 (CUB 1460), of equal keys 1500 (CUB 1060), some 300 of them for
+//      memory; with 288 MB in the module, not 70, they took 1340, and with all memory asked for 2000 to 2900.
+//      What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900;
+//      counting, summing up and placing 2600 before the barrier and 2300 after it, as latency of shared memory,
+//      shuffles and block barriers one after the other. The largest bucket takes 1300 more, as some of its cells
+//      are full. Of 7700 cycles at 4096 the first elements take 1800, samples 700, the list of a block's own
+//      1400, parts 1500, comparing 2300.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -617,6 +621,27 @@ __device__ __forceinline__ bool tell_whether_too_large(unsigned int count) {
     return too_large;
 }
 
+// All blocks sort what they had at first, if that is not done yet, and merge. Not a part of the kernel's own code, which
+// took 0.2 µs longer around it.
+__device__ __noinline__ void begin_again(Element* data, int N, int run_length, bool binned, unsigned int own,
+                                         unsigned int (&run)[kRun], unsigned int (&tile)[2][kItems][kThreads],
+                                         bool clustered) {
+    int t = threadIdx.x, first = blockIdx.x * run_length;
+    unsigned int *runs = device_runs, *merged = device_merged;
+    if (binned) { // else the runs are sorted already
+        run[t] = t < N - first ? own : kPadding;
+        __syncthreads();
+        uint4 keys = t < kRun / kItems ? *(const uint4*)&run[t * kItems] : make_uint4(0, 0, 0, 0);
+        unsigned int key[kItems] = {keys.x, keys.y, keys.z, keys.w};
+        sort_keys(key, tile, t < kRun / kItems ? kRun : 0, kRun);
+        if (t < kRun / kItems)
+            *(uint4*)&merged[first + t * kItems] = make_uint4(key[0], key[1], key[2], key[3]);
+        runs = device_merged;
+        merged = device_runs; // which others may still read
+    }
+    merge_runs(data, N, run_length, runs, merged, clustered);
+}
+
 __global__ void __launch_bounds__(kThreads)
     sort_in_one_kernel_optimized(Element* data, int N, int run_length, int sample_count, bool aligned,
                                  bool clustered) {
@@ -632,6 +657,8 @@ __global__ void __launch_bounds__(kThreads)
     int length = min(run_length, N - block * run_length), mine = t * kItems - max(sample_count, run_length);
     bool sorts = mine < 0 ? t * kItems < sample_count : mine < run_length;
     unsigned int key[kItems], own = 0;
+    if (block == 0 && t == 0)
+        device_told = 0;
 
     // Each block counts the same samples by bins of their values, and so has the same buckets, each of some bins. A
     // key goes to the cell of its bucket and this run, in whatever order.
@@ -837,8 +864,6 @@ __global__ void __launch_bounds__(kThreads)
             device_starts[t * kRuns + block] = t > 0 ? start : 0;
         }
     }
-    if (block == 0 && t == 0)
-        device_told = 0;
     wait_for_all(clustered);
 
     // Four words of a cell are a thread's, and one of those few that had no room there.
@@ -1018,6 +1043,8 @@ __global__ void __launch_bounds__(kThreads)
         for (int k = 0; k < kAll; ++k)
             rank[k] = all[k] != kPadding ? atomicAdd(&bins[bin[k]], 1u) : 0;
         __syncthreads();
+        if (t == 0)
+            told = *(volatile unsigned int*)&device_told;
         uint4 in_bin = *(const uint4*)&bins[t * 4];
         unsigned int start = sum_before(in_bin, sums, largest);
         *(uint4*)&bins[t * 4] = make_uint4(start, start + in_bin.x, start + in_bin.x + in_bin.y,
@@ -1032,8 +1059,6 @@ __global__ void __launch_bounds__(kThreads)
         __syncthreads();
         // Those of other bins are in order: only those of the same one can be at the wrong side.
         unsigned int reach = single || two ? 0 : max(largest, 1u) - 1;
-        if (t == 0)
-            told = *(volatile unsigned int*)&device_told;
         if (reach < kReach) {
 #pragma unroll 1
             for (int i = t; i < (int)count; i += kThreads) {
@@ -1082,19 +1107,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (!__syncthreads_or(told >> 16 != 0))
         return;
-    unsigned int *runs = device_runs, *merged = device_merged;
-    if (binned) { // else the runs are sorted already
-        run[t] = t < length ? own : kPadding;
-        __syncthreads();
-        uint4 keys = t < kRun / kItems ? *(const uint4*)&run[t * kItems] : make_uint4(0, 0, 0, 0);
-        key[0] = keys.x, key[1] = keys.y, key[2] = keys.z, key[3] = keys.w;
-        sort_keys(key, tile, t < kRun / kItems ? kRun : 0, kRun);
-        if (t < kRun / kItems)
-            *(uint4*)&merged[block * kRun + t * kItems] = make_uint4(key[0], key[1], key[2], key[3]);
-        runs = device_merged;
-        merged = device_runs; // which others may still read
-    }
-    merge_runs(data, N, run_length, runs, merged, clustered);
+    begin_again(data, N, run_length, binned, own, run, tile, clustered);
 }
 
 constexpr int kDigitBits = 8;
