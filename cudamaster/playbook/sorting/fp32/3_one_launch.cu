@@ -622,7 +622,7 @@ __device__ __forceinline__ bool tell_whether_too_large(unsigned int count) {
 }
 
 // All blocks sort what they had at first, if that is not done yet, and merge. Not a part of the kernel's own code, which
-// took 0.2 µs longer around it.
+// took up to 0.2 µs longer around it.
 __device__ __noinline__ void begin_again(Element* data, int N, int run_length, bool binned, unsigned int own,
                                          unsigned int (&run)[kRun], unsigned int (&tile)[2][kItems][kThreads],
                                          bool clustered) {
@@ -658,7 +658,7 @@ __global__ void __launch_bounds__(kThreads)
     bool sorts = mine < 0 ? t * kItems < sample_count : mine < run_length;
     unsigned int key[kItems], own = 0;
     if (block == 0 && t == 0)
-        device_told = 0;
+        device_told = 0; // long before the barrier, which takes 0.2 µs longer right after it
 
     // Each block counts the same samples by bins of their values, and so has the same buckets, each of some bins. A
     // key goes to the cell of its bucket and this run, in whatever order.
