@@ -49,6 +49,8 @@ int main(int, char** words) {
         data[start + i] = (Number)((float)(seed >> 8) * (seed & 128 ? 1.0f : -1.0f));
         if (kinds > 0)
             data[start + i] = (Number)(seed >> 8 & 1 ? INFINITY : -(float)((seed >> 9) % kinds));
+        if (kinds < 0) // digits that all have, all of them or all but the lowest
+            data[start + i] = (Number)(1.0f + (kinds < -1 ? (float)(seed >> 25) / (1 << 23) : 0.0f));
         expected[i] = number(data[start + i]);
     }
     std::sort(expected.begin(), expected.end());
@@ -68,7 +70,9 @@ int main(int, char** words) {
     std::vector<Number> input(N);
     for (int i = 0; i < N; ++i) {
         seed = seed * 1664525u + 1013904223u;
-        input[i] = (Number)(float)(rising ? i : (int)(seed >> 8) % 100000);
+        input[i] = (Number)(float)(rising == 1 ? i : (int)(seed >> 8) % 100000);
+        if (rising > 1 && i % 256 < 127) // half of the groups have all of the largest
+            input[i] = (Number)(float)(rising == 2 ? 100000 + (int)(seed >> 8) % 100000 : 200000);
     }
     std::vector<int> order(N);
     std::iota(order.begin(), order.end(), 0);
@@ -130,6 +134,61 @@ int main(int, char** words) {
 }
 """,
 }
+# Numbers that sorting's blocks do not sample, and others at the places that they do sample.
+HIDDEN = """
+static float evenly(unsigned& seed) {
+    seed = seed * 1664525u + 1013904223u;
+    return (float)(seed >> 8) / (1 << 24);
+}
+int main(int, char** words) {
+    int N = std::atoi(words[1]), kind = std::atoi(words[2]);
+    unsigned seed = 1;
+    std::vector<Number> data(N);
+    for (int i = 0; i < N; ++i) {
+        float u = evenly(seed), hidden = 1 + 1e-3f * u; // one bucket, the last
+        if (kind == 1)
+            hidden = -3 - u; // the first
+        if (kind == 2)
+            hidden = (i % 2 ? 0.5f : -0.5f) + 1e-4f * u; // two
+        if (kind == 3)
+            hidden = i % 2 ? 0.25f + 1e-4f * u : 2 * u - 1; // half of the numbers in one
+        if (kind == 4 || kind == 5)
+            hidden = 0.25f + (kind == 4 ? i : N - i) * 1e-7f; // in order
+        if (kind == 6)
+            hidden = (float)(int)(4 * u) * 1e-4f; // four values
+        if (kind == 7)
+            hidden = 4 * u - 2;
+        data[i] = (Number)hidden;
+    }
+    // Samples are spread evenly; all equal, with zeros of both signs; or near each other, with two that are not.
+    int samples = N <= 4096 ? 128 : 512, each = N <= 4096 ? 1 : 4;
+    for (int spread = 0; spread < samples; ++spread) {
+        unsigned jitter = spread * 2654435761u >> 26;
+        int first = (unsigned)((spread * 64ull + jitter) * ((N + 3) / 4 - (N > 4096 && N % 4)) / (samples * 64)) * 4;
+        for (int k = 0; k < each; ++k) {
+            float u = evenly(seed), sample = 2 * u - 1;
+            if (kind == 6)
+                sample = expf(60 * sample);
+            if (kind == 7)
+                sample = spread % 2 ? 0.0f : -0.0f;
+            if (kind == 5)
+                sample = spread == 3 ? -1e20f : spread == 300 ? 1e20f : 1 + 1e-5f * u;
+            data[first + k] = (Number)sample;
+        }
+    }
+    std::vector<float> expected(N);
+    for (int i = 0; i < N; ++i)
+        expected[i] = number(data[i]);
+    std::sort(expected.begin(), expected.end());
+    Number* device = on_device(data);
+    CALL(device, N);
+    data = on_host(device, N);
+    for (int i = 0; i < N; ++i)
+        if (number(data[i]) != expected[i])
+            return 1;
+    return cudaDeviceSynchronize() != cudaSuccess;
+}
+"""
 # Odd sizes are sorted as very long arrays are: by digits, those above 20000 with their states and with memory of their
 # own, or by counting, multiples of three in less shared memory. Of the others only multiples of four get a cluster in
 # fp32, and many buckets count as too large for a block.
@@ -137,9 +196,9 @@ SORTING_FP32 = {
     "if (N <= kFew && start_cluster": "if (N <= kFew && N % 4 == 0 && start_cluster",
     "if (N <= kRuns * kRun) {": "if (N <= kRuns * kRun && N % 2 == 0) {",
     "if (clustered && start_cluster": "if (clustered && N % 4 == 0 && start_cluster",
-    "if (count > kRoom)": "if (count > kRun)",
+    "too_large = count > kRoom": "too_large = count > kRun",
     "if (N < 1 << 30)": "if (N < 20000)",
-    "kScratch = 1 << 26": "kScratch = 1 << 14",
+    "kScratch = ((1 << 24) /": "kScratch = ((1 << 14) /",
 }
 COUNTED = "count_in_cluster<1>(data, N) || count_in_cluster<4>(data, N) || count_in_cluster<16>(data, N)"
 SORTING_BF16 = {
@@ -160,8 +219,11 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
         (2048, 0, 1),
         (2050, 3, 1),
         (40002, 0, 1),
+        (20003, -1, 1),
+        (20003, -2, 0),
+        (30001, 3, 0),
     ],
-    "top_k": [(65537, 128, 0), (100003, 7, 1), (65537, 1, 0)],
+    "top_k": [(65537, 128, 0), (100003, 7, 1), (65537, 1, 0), (65536, 128, 2), (65536, 128, 3), (30001, 101, 2)],
     "prefix_sum": [(4097, 1), (40001, 1), (600001, 0), (300001, 0), (262144, 0), (100003, 0)],
     "fft": [(1 << 19,), (1 << 21,)],
 }
@@ -191,4 +253,16 @@ def test_a_step_is_right_beyond_the_sizes_of_its_task(
         text = text.replace(old, new)
     text += "#define IN_BF16\n" if precision == "bf16" else ""
     ran = run_text(text + COMMON.replace("TASK", task) + MAINS[task], sizes, tmp_path_factory)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", range(8))
+@pytest.mark.parametrize("count", [4000, 7001, 65535])
+def test_sorting_is_right_where_samples_tell_nothing(
+    count: int, kind: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Most numbers go to one bucket or two, too large for a block, so all blocks begin anew."""
+    text = (PLAYBOOK / "sorting" / "fp32" / "3_one_launch.cu").read_text()
+    ran = run_text(text + COMMON.replace("TASK", "sorting") + HIDDEN, (count, kind), tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr

@@ -107,6 +107,14 @@ def test_shared_variables_of_the_debug_build():
     assert text.splitlines()[0] == "__shared__ int g;"
 
 
+def test_an_alignment_may_go_over_lines():
+    """As clang-format breaks it before a long comment."""
+    source = "__global__ void k() {\n  __shared__ __align__(\n      16) int a[4];\n}"
+    text = rewrite(source, exact_shared=True)
+    assert "( 16)" in text
+    assert text.count("\n") == source.count("\n")
+
+
 def test_no_function_is_kept_apart() -> None:
     """A compiler makes no call-out for what a function that is not inlined is given by value."""
     text = rewrite(

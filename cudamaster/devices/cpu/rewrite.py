@@ -210,7 +210,7 @@ class _Rewriter:
             and child.type not in {",", ";", "comment"}
         )
         type_name = b" ".join(type_name.split())
-        alignment = b"".join(re.findall(rb"\(.*\)", self._text(aligned[0]))) if aligned else b"1"
+        alignment = b"".join(re.findall(rb"\(.*\)", b" ".join(self._text(aligned[0]).split()))) if aligned else b"1"
         lines = [
             self._dynamic_array(node, type_name, declarator, in_function)
             if dynamic

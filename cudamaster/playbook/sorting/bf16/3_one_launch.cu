@@ -1,24 +1,26 @@
 // idea: One launch: a cluster counts values, and each block writes its slice
 // why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Values of 16
-//      bits need not be compared: how often each occurs says where it begins. Up to 65536 elements the 16
-//      blocks of a cluster all read all elements, and each counts, in shared memory, the 4096 values of its
-//      share; for those of others it has one counter, as adding is faster than a branch around it, and
-//      additions of a warp to one counter are one. Blocks tell each other how many elements they have, and then
-//      where each value begins, to the block that writes this slice of the array: there all else is the largest
-//      value before it. So all blocks write equal parts, and no order or choice of values makes it slow. Up to
-//      1024 elements, blocks compare their share of them with all. More than 65536 are counted by all blocks,
-//      half of the values each, with the sums of 256 groups of values; in a second launch a block finds the
-//      groups that are in its share of the array, and writes it as above. On the device of an H200, over an
-//      empty launch, 256 elements take 1.3 µs, 1024 take 2.2, 4096 take 3.1, 16384 take 3.8 and 65536 take 7.2,
-//      where bitonic sorts took 2.4, 3.3, 6.9, 8.8 and 11.4, and CUB takes 7.8, 7.6, 8.0, 30 and 32. Other
-//      orders and extremes of 65536 take 6.0 to 7.4, whole calls 6.0 to 8.3. Counting bins of samples, as in
-//      fp32, takes 7.5 in whole calls, and 8 to 10 for other orders. In all, 2^17 take 17 µs (CUB 37) and 2^20
-//      18 (CUB 49), where one block that found all values took 31 and 33; with bit patterns at random, which
-//      have most of the values, 18 and 22 (63 and 77; CUB 38 and 49). 2^26 take 120 (141; CUB 766). To count
-//      65536 elements with counters in memory took 26, and 43 to 67 with one value or two. What binds it now:
-//      at 65536 reading and counting, 8800 of 17900 cycles before others' values had one counter; at 4096 they
-//      take 1500 of 6000, and the barriers of the cluster with what blocks tell each other 3000; of long arrays
-//      it is the counting, some 80 µs at 2^26.
+//      bits need not be compared: how often each occurs says where it begins. Up to 65536 elements the 16 blocks
+//      of a cluster all read all elements, and each counts, in shared memory, the 4096 values of its share; for
+//      those of others it has one counter, as adding is faster than a branch around it, and additions of a warp
+//      to one counter are one. Counters are so placed that powers of two and the like do not meet in one bank of
+//      shared memory: 6.7 µs instead of 11.4, for 0.3 µs more for other values; two keys together are held
+//      against the limit of the share, as integer instructions bind this loop, too. Blocks tell each other how
+//      many elements they have, and then where each value begins, to the block that writes this slice of the
+//      array: there all else is the largest value before it. So all blocks write equal parts, and no order of
+//      values makes it slow. Up to 1024 elements, blocks compare their share of them with all. More than 65536
+//      are counted by all blocks, half of the values each, with the sums of 256 groups of values; in a second
+//      launch a block finds the groups that are in its share of the array, and writes it as above. On the device
+//      of an H200, over an empty launch, 256 elements take 1.3 µs, 1024 take 2.2, 4096 take 3.2, 16384 take 3.8
+//      and 65536 take 7.5, where bitonic sorts took 2.4, 3.3, 6.9, 8.8 and 11.4, and CUB takes 7.8, 7.6, 8.0, 30
+//      and 32. Other orders and extremes of 65536 take 6.1 to 8.6, whole calls 6.8 to 9.5, 128 values of one
+//      bank 10.4 (32.6). Counting bins of samples, as in fp32, takes 7.5 in whole calls, and 8 to 10 for other
+//      orders. In all, 2^17 take 17 µs (CUB 37) and 2^20 18 (CUB 49), where one block that found all values took
+//      31 and 33; with bit patterns at random, which have most of the values, 18 and 22 (63 and 77; CUB 38 and
+//      49). 2^26 take 120 (141; CUB 766). To count 65536 elements with counters in memory took 26, and 43 to 67
+//      with one value or two. What binds it now: at 65536 reading and counting, 8800 of 17900 cycles before
+//      others' values had one counter; at 4096 they take 1500 of 6000, and the barriers of the cluster with what
+//      blocks tell each other 3000; of long arrays it is the counting, some 80 µs at 2^26.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
@@ -58,6 +60,15 @@ __device__ __forceinline__ unsigned int larger_of(unsigned int a, unsigned int b
     return __vmaxu2(a, b);
 #endif
 }
+__device__ __forceinline__ unsigned int smaller_of(unsigned int a, unsigned int b) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm("min.u16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+#else
+    return __vminu2(a, b);
+#endif
+}
+
 // Puts into eight places of each lane, where some have a key and all others 0, the value of the largest key before or
 // there; `earlier` is that of what lies before the warp.
 __device__ __forceinline__ void write_up(unsigned int (&words)[4], unsigned int earlier) {
@@ -148,6 +159,16 @@ __global__ void __launch_bounds__(kCompared) compare_all_bf16_kernel_optimized(E
     }
 }
 
+// Where a value has its counter. Values that are multiples of 128, as powers of two are, would meet in one bank of shared
+// memory; so bits 7 to 9 of the number of a counter turn over bits 2 to 4. Done twice it gives the number again.
+__device__ __forceinline__ unsigned int counter_of(unsigned int value) {
+    return value ^ (value >> 5 & 0x1cu);
+}
+template <int kShift> __device__ __forceinline__ unsigned int counters_of(unsigned int two) {
+    constexpr unsigned int kTurned = 0x1cu << kShift;
+    return two ^ (two >> 5 & (kTurned | kTurned << 16));
+}
+
 // Up to kFewThreads * 8 * kChunks elements, by a cluster. All blocks read all elements, and each counts how often the
 // values of its share occur. It tells where each begins to the block whose slice of the array that is; there all else is
 // the largest value before it. So blocks write equal parts, whatever the values are.
@@ -199,27 +220,30 @@ __global__ void __launch_bounds__(kFewThreads)
         ((uint4*)begins)[t] = make_uint4(0, 0, 0, 0);
     __syncthreads();
     arrive_at_cluster<kFewThreads>(); // and what others will write to is clear
-    unsigned int first = block * kShare;
+    unsigned int first = block * kShare, turned = (first ^ 0x8000u) * 0x10001u;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
         unsigned int words[4] = {chunk[c].x, chunk[c].y, chunk[c].z, chunk[c].w};
 #pragma unroll
         for (int k = 0; k < 4; ++k) { // two keys at a time, less the first of the share
             unsigned int signs = words[k] & 0x80008000u;
-            unsigned int keys = words[k] ^ (0x80008000u | (signs - (signs >> 15))) ^ (first | first << 16);
-            atomicAdd(&bins[min(keys & 0xffffu, (unsigned int)kShare)], 1u);
-            atomicAdd(&bins[min(keys >> 16, (unsigned int)kShare)], 1u);
+            unsigned int keys = words[k] ^ (signs - (signs >> 15)) ^ turned;
+            keys = counters_of<0>(keys);
+            keys = smaller_of(keys, kShare | kShare << 16);
+            unsigned int upper = keys >> 14, lower = (keys & 0xffffu) * 4; // four bytes for each counter
+            atomicAdd((unsigned int*)((char*)bins + upper), 1u);
+            atomicAdd((unsigned int*)((char*)bins + lower), 1u);
         }
     }
     if (t < 8)
-        atomicAdd(&bins[min(to_key(last) ^ first, (unsigned int)kShare)], 1u);
+        atomicAdd(&bins[min(counter_of(to_key(last) ^ first), (unsigned int)kShare)], 1u);
     __syncthreads();
 
     // Where the values of a thread begin among those of the block.
     unsigned int each[kBins], own = 0;
 #pragma unroll
     for (int k = 0; k < kBins / 4; ++k) {
-        uint4 four = ((const uint4*)bins)[t * (kBins / 4) + k];
+        uint4 four = *(const uint4*)&bins[counter_of(t * kBins + k * 4)];
         each[k * 4] = four.x, each[k * 4 + 1] = four.y, each[k * 4 + 2] = four.z, each[k * 4 + 3] = four.w;
         own += four.x + four.y + four.z + four.w;
     }
@@ -280,10 +304,10 @@ constexpr int kSpreadVectors = 4; // of eight elements, of a thread, at most
 // how often each group of values occurs, in the order of the values.
 __device__ __align__(16) unsigned int device_counts[kValues + kGroups];
 
-// Counts a value if it is one of this block's.
+// Counts a value if it is one of this block's. Bits of `counter` are those of counters_of.
 template <int kShift>
-__device__ __forceinline__ void count_one(unsigned int bins, unsigned int raw, unsigned int part) {
-    unsigned int lowest = raw & ((1u << kShift) - 1), bin = bins + (raw >> kShift) * 4;
+__device__ __forceinline__ void count_one(unsigned int bins, unsigned int counter, unsigned int part) {
+    unsigned int lowest = counter & ((1u << kShift) - 1), bin = bins + (counter >> kShift) * 4;
     asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, %0, %1;\n\t@p red.shared.add.u32 [%2], 1;\n\t}"
                  :
                  : "r"(lowest), "r"(part), "r"(bin)
@@ -312,9 +336,9 @@ __global__ void __launch_bounds__(kCountThreads)
     int count = (N - head) / 8;
     if (block == 0) {
         if (t < head)
-            count_one<kShift>(at, data[t], part);
+            count_one<kShift>(at, counters_of<kShift>(data[t]), part);
         if (t < (N - head) % 8)
-            count_one<kShift>(at, data[head + count * 8 + t], part);
+            count_one<kShift>(at, counters_of<kShift>(data[head + count * 8 + t]), part);
     }
     constexpr int kEach = 4;
     for (long long first = (long long)block * kCountThreads * kEach + t; first < count;
@@ -331,8 +355,9 @@ __global__ void __launch_bounds__(kCountThreads)
             unsigned int words[4] = {v[k].x, v[k].y, v[k].z, v[k].w};
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                count_one<kShift>(at, words[j] & 0xffffu, part);
-                count_one<kShift>(at, words[j] >> 16, part);
+                unsigned int two = counters_of<kShift>(words[j]);
+                count_one<kShift>(at, two & 0xffffu, part);
+                count_one<kShift>(at, two >> 16, part);
             }
         }
     }
@@ -344,7 +369,7 @@ __global__ void __launch_bounds__(kCountThreads)
         if (sum == 0)
             continue;
         if ((pair.x | pair.y) != 0)
-            atomicAdd((unsigned long long*)&device_counts[part * kBins + i * 2],
+            atomicAdd((unsigned long long*)&device_counts[part * kBins + counter_of(i * 2)],
                       (unsigned long long)pair.y << 32 | pair.x);
         if (t % 32 == 0)
             atomicAdd(&groups[i / (kPairs / kGroups)], sum);
@@ -384,7 +409,9 @@ __global__ void __launch_bounds__(kSpreadThreads)
     spread_values_bf16_kernel_optimized(Element* data, int N, int vectors, bool aligned) {
     constexpr int kSpreadWarps = kSpreadThreads / 32;
     __shared__ __align__(16) Element begins[kSpreadThreads * 8 * kSpreadVectors]; // as keys
-    __shared__ unsigned int starts[kGroups + 1], sums[kSpreadWarps], largest[kSpreadVectors * kSpreadWarps];
+    __shared__ unsigned int starts[kGroups + 1], largest[kSpreadVectors * kSpreadWarps];
+    // Aligned, or a wide load takes in a word of `starts` beside it, which racecheck takes for a race.
+    __shared__ __align__(16) unsigned int sums[kSpreadWarps];
     __shared__ int bounds[2];
     int t = threadIdx.x, lane = t % 32, warp = t / 32;
     unsigned int share = kSpreadThreads * vectors * 8;

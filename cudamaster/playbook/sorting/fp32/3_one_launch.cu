@@ -1,7 +1,7 @@
 // idea: One launch: all blocks count the same samples, so each knows where its keys belong
-// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block
-//      has 512 elements and, beside them, 2048 samples of the whole array, which all blocks take alike. It
-//      counts the samples in 2048 even bins of their values: so without asking each other all have the same 128
+// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block has
+//      512 elements and, beside them, 2048 samples of the whole array, which all blocks take alike. It counts
+//      the samples in 2048 even bins of their values: so without asking each other all have the same 128
 //      buckets, each of some bins, and a key finds its bucket by two multiplications. What a block has of a
 //      bucket goes to a cell of 64 bytes, with the number of its keys and where they begin, in whole sectors
 //      (word by word, barrier and loads took 1400 cycles more). After one barrier of the grid a block reads the
@@ -9,31 +9,35 @@
 //      up, and compares the few neighbours that may share a bin. Counting takes the place of two bitonic sorts.
 //      Samples that crowd in a bin are counted again by bins of keys, as unsigned integers in the order of the
 //      floats, which are even in the logarithm. If then a bin has equal samples, its buckets share keys of that
-//      value; if it has different ones, the samples and the runs are sorted after all. Keys that have no room
-//      in a cell are fetched by themselves. Should a bucket be too large for a block, it sorts pieces of it and
-//      merges them in pairs: slow, and not seen in any input of the task. (With one binary search in each piece
-//      it took 10 ms if all keys were in one bucket.) All threads of a block are at each barrier: racecheck
-//      takes barriers of some warps for none. Up to 8192 elements the blocks are a cluster, whose barrier takes
-//      less than that of the grid. Up to 4096 elements the 16 blocks of a cluster all read all elements, and
-//      sort the same 128 samples by counting how many are below each. So a block knows without asking which
-//      elements are its own, where they begin in the array, and in which eighth of its share each lies, and
-//      compares it with that eighth alone; equal ones go by their place. The barrier only tells that all have
-//      read. Up to 1024, blocks compare their share with all. More than 65536 are sorted by digits of 8 bits,
-//      in tiles that look back at what those before them have counted; which lanes have the same digit is found
-//      by few instructions, as they bind these passes; their second array is the module's up to 2^26 elements,
-//      and beyond that memory that is asked for while the GPU counts. On an H200, over an empty launch, 65536
-//      elements take 6.2 µs, where two bitonic sorts a block took 11.3 in the same run; normal, exponential and
-//      random bit patterns 6.3 to 6.9, sorted, reversed and equal inputs and inputs of two values, five or
-//      extremes 7.7 to 8.8 (before: 10.2 to 10.5), 16384 elements 6.0 (9.2), 5000 6.2 (10.0). Of whole calls
-//      merges in three launches took 28 µs, and CUB takes 66. On the device over an empty launch, 256 elements
-//      take 1.4, 1024 take 2.2 and 4096 take 5.0, where one block that sorted took 2.4 and 3.4, and 16 that
-//      sorted twice 7.0; CUB takes 10.9, 11.2 and 12.1. 2^24 take 375 µs (CUB 432) and 2^26 1345 (CUB 1459), of
-//      equal keys 1195 (CUB 1056); whole calls of 2^26 take 1362, where those that asked for memory took 2100
-//      to 2900. What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first
-//      elements 1900; counting, summing up and placing 2600 before the barrier and 2300 after it, as latency of
-//      shared memory, shuffles and block barriers one after the other. The largest bucket takes 1300 more, as
-//      some of its cells are full. Of 7700 cycles at 4096 the first elements take 1800, samples 700, the list
-//      of a block's own 1400, parts 1500, comparing 2300.
+//      value; if it has different ones, the samples and the runs are sorted after all. Keys that have no room in
+//      a cell are fetched by themselves. Where there are few values, bins have equal keys, and all are in order
+//      as they lie: 300 integers take 7 µs instead of 10. Samples may hide most keys, so that a bucket is too
+//      large for a block. So each adds to a counter when it knows its bucket, and looks at it when it is done;
+//      if a bucket was too large, all sort what they had at first, and merge runs four at a time, in the same
+//      launch: 26 µs, at most 34, where one block that merged its bucket took 1700. All threads of a block are
+//      at each barrier: racecheck takes barriers of some warps for none. Up to 8192 elements the blocks are a
+//      cluster, whose barrier takes less than that of the grid. Up to 4096 elements the 16 blocks of a cluster
+//      all read all elements, and sort the same 128 samples by counting how many are below each. So a block
+//      knows without asking which elements are its own, where they begin in the array, and in which eighth of
+//      its share each lies, and compares it with that eighth alone; equal ones go by their place. (If samples
+//      hide most keys and an eighth is large, it sorts its share: 29 µs instead of 300.) The barrier only tells
+//      that all have read. Up to 1024, blocks compare their share with all. More than 65536 are sorted by digits
+//      of 8 bits, in tiles that look back at what those before them have counted; which lanes have the same
+//      digit is found by few instructions, as they bind these passes; their second array is the module's up to
+//      2^24 elements, and what is beyond them is asked for while the GPU counts. On an H200, over an empty
+//      launch, 65536 elements take 6.2 µs, where two bitonic sorts a block took 11.3 in the same run; normal,
+//      exponential and random bit patterns 6.3 to 6.9, sorted, reversed and equal inputs and inputs of two
+//      values, five or extremes 7.7 to 8.8 (before: 10.2 to 10.5), 16384 elements 6.0 (9.2), 5000 6.2 (10.0). Of
+//      whole calls merges in three launches took 28 µs, and CUB takes 66. On the device over an empty launch,
+//      256 elements take 1.4, 1024 take 2.2 and 4096 take 5.0, where one block that sorted took 2.4 and 3.4, and
+//      16 that sorted twice 7.0; CUB takes 10.9, 11.2 and 12.1. 2^24 take 370 µs (CUB 434). Whole calls of 2^25
+//      take 772 µs (CUB 784) and of 2^26 1630 (CUB 1460), of equal keys 1500 (CUB 1060), some 300 of them for
+//      memory; with 288 MB in the module, not 70, they took 1340, and with all memory asked for 2000 to 2900.
+//      What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900;
+//      counting, summing up and placing 2600 before the barrier and 2300 after it, as latency of shared memory,
+//      shuffles and block barriers one after the other. The largest bucket takes 1300 more, as some of its cells
+//      are full. Of 7700 cycles at 4096 the first elements take 1800, samples 700, the list of a block's own
+//      1400, parts 1500, comparing 2300.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -48,6 +52,7 @@ constexpr int kLess = 1024;              // and a cluster of kCluster
 constexpr int kFew = 4096; // elements up to which a cluster takes them by their ranks among samples
 constexpr int kFewThreads = 512;
 constexpr int kFewSamples = 128;
+constexpr unsigned int kFewCrowd = 512; // keys of a part, beyond which the block's share is sorted
 constexpr int kFewChunks = kFew / kFewThreads / kItems;
 constexpr int kRun = 512;         // elements that a block takes at first, at most
 constexpr int kRuns = 128;        // at most
@@ -65,8 +70,9 @@ struct alignas(kItems * sizeof(Element)) Chunk {
 __device__ __align__(16) unsigned int device_runs[kRuns * kRun];
 __device__ __align__(16) unsigned int device_starts[kRuns * kRuns]; // of each bucket in each run
 __device__ __align__(16) unsigned int device_cells[kRuns * kRoom];  // a few keys of a bucket from each run
-__device__ unsigned int device_pieces[kRuns * kRun];                // of buckets too large for a block
-__device__ unsigned int device_merged[kRuns * kRun];
+__device__ __align__(16) unsigned int device_merged[kRuns * kRun];
+// How many blocks know the size of their bucket, and in the upper half how many of these are too large.
+__device__ unsigned int device_told;
 
 // Unsigned number whose order is that of the floating-point values, -0 before +0; and back.
 __device__ unsigned int to_key(float value) {
@@ -287,6 +293,34 @@ __device__ __forceinline__ void load_chunks(const Element* data, int N, bool ali
         }
 }
 
+// Bitonic sort of up to kFew keys. The 32 pairs of a warp are in 64 places of their own where a distance is at most 32.
+__device__ void sort_listed(unsigned int (&keys)[kFew], int count) {
+    int size = 64, before = kFew;
+    while (size < count)
+        size *= 2;
+    for (int i = count + threadIdx.x; i < size; i += kFewThreads)
+        keys[i] = kNone;
+#pragma unroll 1
+    for (int length = 2; length <= size; length *= 2)
+#pragma unroll 1
+        for (int distance = length / 2; distance > 0; distance /= 2) {
+            if (max(before, distance) > 32)
+                __syncthreads();
+            else
+                __syncwarp();
+            before = distance;
+            for (int pair = threadIdx.x; pair < size / 2; pair += kFewThreads) {
+                int low = 2 * pair - (pair & (distance - 1));
+                unsigned int a = keys[low], b = keys[low + distance];
+                if ((a > b) == ((low & length) == 0)) {
+                    keys[low] = b;
+                    keys[low + distance] = a;
+                }
+            }
+        }
+    __syncthreads();
+}
+
 // Up to kFew elements, by a cluster. All blocks read all elements, and sort the same samples by counting how many are
 // below each. So they know without asking each other which elements are theirs, where those begin in the array, and in
 // which part of the block's share each lies: it is compared with that part alone.
@@ -406,10 +440,19 @@ __global__ void __launch_bounds__(kFewThreads)
             listed_of[i] = (unsigned short)(part << 12 | place);
     }
     __syncthreads();
-    unsigned int size[kParts];
+    unsigned int size[kParts], crowd = 0;
 #pragma unroll
-    for (int k = 0; k < kParts; ++k)
+    for (int k = 0; k < kParts; ++k) {
         size[k] = sizes[k];
+        crowd = max(crowd, size[k]);
+    }
+    if (crowd > kFewCrowd) { // samples did not tell of most keys
+        sort_listed(listed, count);
+        wait_for_cluster();
+        for (int i = t; i < count; i += kFewThreads)
+            data[before + i] = to_value(listed[i]);
+        return;
+    }
 #pragma unroll 1
     for (int i = t; i < count; i += kFewThreads) {
         int part = listed_of[i] >> 12, place = listed_of[i] & 4095;
@@ -462,7 +505,7 @@ constexpr int kBins = 2048;
 constexpr int kSampled = kItems * kThreads; // samples whose bins are counted
 constexpr int kCrowd = 1024;                // keys of a bin of samples, at most
 constexpr int kReach = 32;                  // keys of a bin in a bucket, at most
-constexpr int kTogether = 4;                // keys of a thread that look for their places together
+constexpr int kWays = 4;                    // runs that are merged together
 constexpr unsigned int kExcess = 16;        // keys that had no room in a cell, at most
 constexpr float kLeastSpan = 1e-35f, kMostSpan = 3e38f;
 
@@ -523,6 +566,82 @@ __device__ __forceinline__ unsigned int fetch(const unsigned int* place, const u
                                 (half << half_bits)]);
 }
 
+__device__ __forceinline__ void wait_for_all(bool clustered) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (clustered)
+        cooperative_groups::this_cluster().sync();
+    else
+#endif
+        cooperative_groups::this_grid().sync();
+}
+
+// Merges sorted runs, kWays at a time: a key's place is its own in its run and those among the keys of the others. A
+// thread has a key of each round, and looks in all other runs together, as each look is a trip to L2.
+__device__ void merge_runs(Element* data, int N, int run_length, unsigned int* from, unsigned int* to,
+                           bool clustered) {
+    int i = blockIdx.x * run_length + threadIdx.x;
+    bool is = (int)threadIdx.x < run_length && i < N;
+#pragma unroll 1
+    for (int width = run_length;; width *= kWays) {
+        wait_for_all(clustered);
+        int first = i / (width * kWays) * (width * kWays), side = (i - first) / width;
+        unsigned int own = is ? __ldcg(&from[i]) : 0;
+        int found[kWays - 1] = {}, place = i - side * width;
+#pragma unroll 1
+        for (int step = width; is && step > 0; step /= 2)
+#pragma unroll
+            for (int k = 0; k < kWays - 1; ++k) {
+                int run = first + (k + (k >= side)) * width, next = found[k] + step;
+                if (next <= min(width, N - run) &&
+                    __ldcg(&from[run + next - 1]) <
+                        own + (k < side)) // of equal ones, earlier runs' are first
+                    found[k] = next;
+            }
+#pragma unroll
+        for (int k = 0; k < kWays - 1; ++k)
+            place += found[k];
+        bool last = width * kWays >= N;
+        if (is && last)
+            data[place] = to_value(own);
+        else if (is)
+            to[place] = own;
+        if (last)
+            return;
+        unsigned int* other = from;
+        from = to;
+        to = other;
+    }
+}
+
+// Tells all blocks whether this one's bucket is too large for it.
+__device__ __forceinline__ bool tell_whether_too_large(unsigned int count) {
+    bool too_large = count > kRoom;
+    if (threadIdx.x == 0)
+        atomicAdd(&device_told, too_large ? 0x10001u : 1u);
+    return too_large;
+}
+
+// All blocks sort what they had at first, if that is not done yet, and merge. Not a part of the kernel's own code, which
+// took up to 0.2 µs longer around it.
+__device__ __noinline__ void begin_again(Element* data, int N, int run_length, bool binned, unsigned int own,
+                                         unsigned int (&run)[kRun], unsigned int (&tile)[2][kItems][kThreads],
+                                         bool clustered) {
+    int t = threadIdx.x, first = blockIdx.x * run_length;
+    unsigned int *runs = device_runs, *merged = device_merged;
+    if (binned) { // else the runs are sorted already
+        run[t] = t < N - first ? own : kPadding;
+        __syncthreads();
+        uint4 keys = t < kRun / kItems ? *(const uint4*)&run[t * kItems] : make_uint4(0, 0, 0, 0);
+        unsigned int key[kItems] = {keys.x, keys.y, keys.z, keys.w};
+        sort_keys(key, tile, t < kRun / kItems ? kRun : 0, kRun);
+        if (t < kRun / kItems)
+            *(uint4*)&merged[first + t * kItems] = make_uint4(key[0], key[1], key[2], key[3]);
+        runs = device_merged;
+        merged = device_runs; // which others may still read
+    }
+    merge_runs(data, N, run_length, runs, merged, clustered);
+}
+
 __global__ void __launch_bounds__(kThreads)
     sort_in_one_kernel_optimized(Element* data, int N, int run_length, int sample_count, bool aligned,
                                  bool clustered) {
@@ -537,7 +656,9 @@ __global__ void __launch_bounds__(kThreads)
     int t = threadIdx.x, blocks = gridDim.x, block = blockIdx.x, lane = t % 32, warp = t / 32;
     int length = min(run_length, N - block * run_length), mine = t * kItems - max(sample_count, run_length);
     bool sorts = mine < 0 ? t * kItems < sample_count : mine < run_length;
-    unsigned int key[kItems];
+    unsigned int key[kItems], own = 0;
+    if (block == 0 && t == 0)
+        device_told = 0; // long before the barrier, which takes 0.2 µs longer right after it
 
     // Each block counts the same samples by bins of their values, and so has the same buckets, each of some bins. A
     // key goes to the cell of its bucket and this run, in whatever order.
@@ -582,7 +703,8 @@ __global__ void __launch_bounds__(kThreads)
         most = sums[1][lane % (kThreads / 32)];
         low = number_of(__reduce_max_sync(kFullMask, least));
         float span = number_of(__reduce_min_sync(kFullMask, most)) - low;
-        unsigned int own = to_key(own_value), own_bin = 0, to = 0, largest = 0;
+        unsigned int own_bin = 0, to = 0, largest = 0;
+        own = to_key(own_value);
         bool many = false; // keys in its bin, equal to the smallest, where -0 is +0
         float smallest = 0;
         uint4 count = {};
@@ -742,15 +864,10 @@ __global__ void __launch_bounds__(kThreads)
             device_starts[t * kRuns + block] = t > 0 ? start : 0;
         }
     }
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    if (clustered)
-        cooperative_groups::this_cluster().sync();
-    else
-#endif
-        cooperative_groups::this_grid().sync();
+    wait_for_all(clustered);
 
     // Four words of a cell are a thread's, and one of those few that had no room there.
-    bool from_cells = binned, more = false;
+    bool from_cells = binned, more = false, too_large = false;
     unsigned int count = 0, skip = 0, extra = kPadding;
     if (t < kReach)
         padded[t] = 0;
@@ -783,7 +900,8 @@ __global__ void __launch_bounds__(kThreads)
         sum = lane < kThreads / 32 ? sums[2][lane] : 0;
         count = __reduce_add_sync(kFullMask, sum >> 16);
         skip = __reduce_add_sync(kFullMask, sum & 0xffffu);
-        if (more) {
+        too_large = tell_whether_too_large(count);
+        if (more && !too_large) {
             unsigned int excess = header >> 16 >= cell ? (header >> 16) - cell + 1 : 0;
             const unsigned int* keys =
                 &device_runs[(in_half >> half_bits) * run_length + (header & 0xffffu) + cell - 1];
@@ -800,7 +918,7 @@ __global__ void __launch_bounds__(kThreads)
                         tile[0][0][to + i + k] = next[k];
             }
             __syncthreads();
-            from_cells = from_cells && extras <= kThreads && count <= kRoom;
+            from_cells = from_cells && extras <= kThreads;
             extra = from_cells && t < extras ? tile[0][0][t] : kPadding;
             least = min(least, __reduce_min_sync(kFullMask, extra));
             most = max(most, __reduce_max_sync(kFullMask, extra != kPadding ? extra : 0));
@@ -811,7 +929,7 @@ __global__ void __launch_bounds__(kThreads)
             __syncthreads();
         }
     }
-    if (!from_cells) {
+    if (!from_cells && !too_large) {
         extra = kPadding;
         more = false;
         // The bucket has a segment of each run.
@@ -855,66 +973,15 @@ __global__ void __launch_bounds__(kThreads)
         __syncthreads();
         count = total;
         skip = before;
-        if (count > kRoom) { // hardly ever: pieces are sorted, and merged
-            unsigned int* pieces = device_pieces + skip;
-            for (unsigned int piece = 0; piece < count; piece += kRoom) {
-#pragma unroll
-                for (int k = 0; k < kItems; ++k) {
-                    unsigned int i = piece + k * kThreads + t;
-                    key[k] = i < count ? fetch(place, from, i, half_bits) : kPadding;
-                }
-                sort_keys(key, tile, kRoom, kRoom);
-                __syncthreads();
-#pragma unroll
-                for (int k = 0; k < kItems; ++k)
-                    if (piece + t * kItems + k < count)
-                        pieces[piece + t * kItems + k] = key[k];
-            }
-            // Runs are merged in pairs: a key's place is its own in its run and that among the keys of the other one.
-            // Several keys of a thread look together, as each look is a trip to L2.
-            unsigned int* merged = device_merged + skip;
-            __syncthreads();
-            for (unsigned int width = kRoom; width < count; width *= 2) {
-                for (unsigned int first = t; first < count; first += kTogether * kThreads) {
-                    unsigned int own[kTogether], low[kTogether], size[kTogether], found[kTogether];
-#pragma unroll
-                    for (int k = 0; k < kTogether; ++k) {
-                        unsigned int i = first + k * kThreads, later = i / width & 1;
-                        low[k] = min((i / width ^ 1) * width, count);
-                        size[k] = i < count ? min(low[k] + width, count) - low[k] : 0;
-                        own[k] = i < count ? __ldcg(&pieces[i]) + later : 0;
-                        found[k] = 0;
-                    }
-                    for (unsigned int step = width; step > 0; step /= 2) {
-#pragma unroll
-                        for (int k = 0; k < kTogether; ++k) {
-                            unsigned int next = found[k] + step;
-                            if (next <= size[k] && __ldcg(&pieces[low[k] + next - 1]) < own[k])
-                                found[k] = next;
-                        }
-                    }
-#pragma unroll
-                    for (int k = 0; k < kTogether; ++k) {
-                        unsigned int i = first + k * kThreads, later = i / width & 1;
-                        if (i < count)
-                            merged[i - later * width + found[k]] = own[k] - later;
-                    }
-                }
-                __syncthreads();
-                unsigned int* other = pieces;
-                pieces = merged;
-                merged = other;
-            }
-            for (unsigned int i = t; i < count; i += kThreads)
-                data[skip + i] = to_value(__ldcg(&pieces[i]));
-            return;
-        }
+        if (!binned)
+            too_large = tell_whether_too_large(count);
         unsigned int least = ~0u, most = 0;
 #pragma unroll
         for (int k = 0; k < kItems; ++k) {
             unsigned int i = k * kThreads + t;
             key[k] = kPadding;
-            if ((k & ~1) * kThreads < (int)count) { // two together, so that they wait for each other's loads
+            if (!too_large &&
+                (k & ~1) * kThreads < (int)count) { // two together, so that they wait for each other's loads
                 unsigned int next = fetch(place, from, min(i, count - 1), half_bits);
                 key[k] = i < count ? next : kPadding;
                 most = max(most, next);
@@ -929,93 +996,118 @@ __global__ void __launch_bounds__(kThreads)
         }
         __syncthreads();
     }
-    unsigned int least = __reduce_min_sync(kFullMask, sums[0][lane % (kThreads / 32)]);
-    unsigned int most = __reduce_max_sync(kFullMask, sums[1][lane % (kThreads / 32)]);
-    data += skip;
+    unsigned int told = 0;
+    if (!too_large) {
+        unsigned int least = __reduce_min_sync(kFullMask, sums[0][lane % (kThreads / 32)]);
+        unsigned int most = __reduce_max_sync(kFullMask, sums[1][lane % (kThreads / 32)]);
+        Element* sorted = data + skip;
 
-    // Bins of this bucket: of single keys, where there are few from the least to the largest, with several bins for
-    // each so that equal ones do not wait for each other; else even parts of the values, or of the keys.
-    constexpr int kAll = kItems + 1;
-    unsigned int all[kAll] = {key[0], key[1], key[2], key[3], extra}, bin[kAll], rank[kAll], largest;
-    bool single = most - least < kBins, two = false;
-    if (!single && few) {
-        bool other = false;
+        // Bins of this bucket: of single keys, where there are few from the least to the largest, with several bins for
+        // each so that equal ones do not wait for each other; else even parts of the values, or of the keys.
+        constexpr int kAll = kItems + 1;
+        unsigned int all[kAll] = {key[0], key[1], key[2], key[3], extra}, bin[kAll], rank[kAll], largest;
+        bool single = most - least < kBins, two = false;
+        if (!single && few) {
+            bool other = false;
+#pragma unroll
+            for (int k = 0; k < kAll; ++k)
+                other = other || (number_of(all[k]) != number_of(least) &&
+                                  number_of(all[k]) != number_of(most) && all[k] != kPadding);
+            two = !__syncthreads_or(other);
+        }
+        if (single || two) {
+            int shift = two ? 10 : __clz(most - least) - (31 - 10); // of kBins
+            unsigned int mask = (1u << shift) - 1;
+#pragma unroll
+            for (int k = 0; k < kAll; ++k) {
+                unsigned int which = two ? number_of(all[k]) != number_of(least) : all[k] - least;
+                bin[k] = which << shift | ((k * kThreads + t) & mask);
+            }
+        } else {
+            float low = number_of(least), span = number_of(most) - low, ratio = __fdividef(kBins - 1, span);
+            if (!by_key && span > kLeastSpan && span < kMostSpan) {
+#pragma unroll
+                for (int k = 0; k < kAll; ++k)
+                    if (k < kItems || more)
+                        bin[k] =
+                            __float_as_uint(fmaf(number_of(all[k]) - low, ratio, 8388608.0f)) & (kBins - 1);
+            } else {
+                unsigned int step = step_for(most - least + 1);
+#pragma unroll
+                for (int k = 0; k < kAll; ++k)
+                    if (k < kItems || more)
+                        bin[k] = bin_by(all[k] - least, step);
+            }
+        }
 #pragma unroll
         for (int k = 0; k < kAll; ++k)
-            other = other || (number_of(all[k]) != number_of(least) && number_of(all[k]) != number_of(most) &&
-                              all[k] != kPadding);
-        two = !__syncthreads_or(other);
-    }
-    if (single || two) {
-        int shift = two ? 10 : __clz(most - least) - (31 - 10); // of kBins
-        unsigned int mask = (1u << shift) - 1;
+            rank[k] = all[k] != kPadding ? atomicAdd(&bins[bin[k]], 1u) : 0;
+        __syncthreads();
+        if (t == 0)
+            told = *(volatile unsigned int*)&device_told;
+        uint4 in_bin = *(const uint4*)&bins[t * 4];
+        unsigned int start = sum_before(in_bin, sums, largest);
+        *(uint4*)&bins[t * 4] = make_uint4(start, start + in_bin.x, start + in_bin.x + in_bin.y,
+                                           start + in_bin.x + in_bin.y + in_bin.z);
+        if (t < kReach)
+            placed[count + t] = ~0u;
+        __syncthreads();
 #pragma unroll
-        for (int k = 0; k < kAll; ++k) {
-            unsigned int which = two ? number_of(all[k]) != number_of(least) : all[k] - least;
-            bin[k] = which << shift | ((k * kThreads + t) & mask);
-        }
-    } else {
-        float low = number_of(least), span = number_of(most) - low, ratio = __fdividef(kBins - 1, span);
-        if (!by_key && span > kLeastSpan && span < kMostSpan) {
+        for (int k = 0; k < kAll; ++k)
+            if (all[k] != kPadding)
+                placed[bins[bin[k]] + rank[k]] = all[k];
+        __syncthreads();
+        // Those of other bins are in order: only those of the same one can be at the wrong side.
+        unsigned int reach = single || two ? 0 : max(largest, 1u) - 1;
+        if (reach < kReach) {
+#pragma unroll 1
+            for (int i = t; i < (int)count; i += kThreads) {
+                unsigned int next = placed[i];
+                int to = i;
+#pragma unroll 1
+                for (int distance = 1; distance <= (int)reach; distance += 4)
 #pragma unroll
-            for (int k = 0; k < kAll; ++k)
-                if (k < kItems || more)
-                    bin[k] = __float_as_uint(fmaf(number_of(all[k]) - low, ratio, 8388608.0f)) & (kBins - 1);
+                    for (int j = 0; j < 4; ++j) {
+                        to += placed[i + distance + j] < next;
+                        to -= placed[i - distance - j] > next;
+                    }
+                sorted[to] = to_value(next);
+            }
         } else {
-            unsigned int step = step_for(most - least + 1);
+            // Where there are few values, bins have equal keys: then all are in order.
+            bool later = false;
+            for (int i = t; i + 1 < (int)count; i += kThreads)
+                later = later || placed[i] > placed[i + 1];
+            if (!__syncthreads_or(later)) {
+                for (int i = t; i < (int)count; i += kThreads)
+                    sorted[i] = to_value(placed[i]);
+            } else {
+                int part = kRun / 2;
+                while (part < (int)count)
+                    part *= 2;
 #pragma unroll
-            for (int k = 0; k < kAll; ++k)
-                if (k < kItems || more)
-                    bin[k] = bin_by(all[k] - least, step);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < kAll; ++k)
-        rank[k] = all[k] != kPadding ? atomicAdd(&bins[bin[k]], 1u) : 0;
-    __syncthreads();
-    uint4 in_bin = *(const uint4*)&bins[t * 4];
-    unsigned int start = sum_before(in_bin, sums, largest);
-    *(uint4*)&bins[t * 4] = make_uint4(start, start + in_bin.x, start + in_bin.x + in_bin.y,
-                                       start + in_bin.x + in_bin.y + in_bin.z);
-    if (t < kReach)
-        placed[count + t] = ~0u;
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < kAll; ++k)
-        if (all[k] != kPadding)
-            placed[bins[bin[k]] + rank[k]] = all[k];
-    __syncthreads();
-    // Those of other bins are in order: only those of the same one can be at the wrong side.
-    unsigned int reach = single || two ? 0 : max(largest, 1u) - 1;
-    if (reach < kReach) {
-#pragma unroll 1
-        for (int i = t; i < (int)count; i += kThreads) {
-            unsigned int own = placed[i];
-            int to = i;
-#pragma unroll 1
-            for (int distance = 1; distance <= (int)reach; distance += 4)
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    to += placed[i + distance + j] < own;
-                    to -= placed[i - distance - j] > own;
+                for (int k = 0; k < kItems; ++k) {
+                    int i = k * (part / kItems) + t;
+                    key[k] = t < part / kItems && i < (int)count ? placed[i] : kPadding;
                 }
-            data[to] = to_value(own);
+                sort_keys(key, tile, __reduce_max_sync(kFullMask, t < part / kItems ? part : 0), part);
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    if (t * kItems + k < (int)count)
+                        sorted[t * kItems + k] = to_value(key[k]);
+            }
         }
+    }
+
+    // If the samples did not tell of most keys, a bucket may be too large for its block. All blocks know by now, and
+    // sort what they had at first.
+    while (t == 0 && (int)(told & 0xffffu) < blocks) {
+        __nanosleep(20);
+        told = *(volatile unsigned int*)&device_told;
+    }
+    if (!__syncthreads_or(told >> 16 != 0))
         return;
-    }
-    int part = kRun / 2;
-    while (part < (int)count)
-        part *= 2;
-#pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-        int i = k * (part / kItems) + t;
-        key[k] = t < part / kItems && i < (int)count ? placed[i] : kPadding;
-    }
-    sort_keys(key, tile, __reduce_max_sync(kFullMask, t < part / kItems ? part : 0), part);
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-        if (t * kItems + k < (int)count)
-            data[t * kItems + k] = to_value(key[k]);
+    begin_again(data, N, run_length, binned, own, run, tile, clustered);
 }
 
 constexpr int kDigitBits = 8;
@@ -1029,13 +1121,13 @@ constexpr int kCountItems = 16;
 constexpr int kCountTile = kRadixThreads * kCountItems;
 constexpr int kCountBlocks = 528; // at most: four for each of 132 multiprocessors
 constexpr int kCopies = 4;        // of the counters, so that fewer lanes meet
-constexpr int kScratch = 1 << 26; // elements up to which no memory is allocated
-constexpr int kLook = 8;          // tiles that one looks back at together
+constexpr int kScratch = ((1 << 24) / kRadixTile + 1) * kRadixTile; // elements for which there is memory
+constexpr int kLook = 8;                                            // tiles that one looks back at together
 constexpr int kTickets = 64;
 constexpr int kTotals = kPasses * kDigits + kTickets;
 
 __device__ Element device_other[kScratch];
-__device__ unsigned int device_states[kTotals + kPasses * (kScratch / kRadixTile + 1) * kDigits];
+__device__ unsigned int device_states[kTotals + kScratch / kRadixTile * kDigits];
 
 __device__ unsigned int digit_of(unsigned int key, int pass) {
     return key >> (pass * kDigitBits) & (kDigits - 1);
@@ -1105,14 +1197,16 @@ __device__ __forceinline__ unsigned int lanes_with(unsigned int digit) {
     return lanes;
 }
 
-// Places keys by one digit; those with the same digit keep their order. Between the first pass and the last, keys
-// stay keys. A state is what a tile tells those behind it of a digit: nothing yet, how often the tile has it, or how
-// often all tiles up to here have it.
+// Places keys by one digit, from the array to another one or back; those with the same digit keep their order. The
+// first kScratch elements of the other array are the module's, and those beyond them are in `more`. Between the first
+// pass and the last, keys stay keys. A state is what a tile tells those behind it of a digit: nothing yet, how often the
+// tile has it, or how often all tiles up to here have it. What a pass leaves there means nothing to the next one.
 template <class State, int kPass>
 __global__ void __launch_bounds__(kRadixThreads, 2)
-    place_digits_kernel_optimized(const Element* from, Element* to, const unsigned int* totals,
+    place_digits_kernel_optimized(Element* data, Element* more, const unsigned int* totals,
                                   unsigned int* tickets, State* states, int N) {
     constexpr int kFlag = sizeof(State) * 8 - 2;
+    constexpr State kNothing = kPass % 2 * 2, kOwn = kNothing + 1, kAll = 2 - kNothing;
     __shared__ unsigned short counts[kRadixWarps][kDigits];
     __shared__ unsigned int keys[kRadixTile];
     __shared__ unsigned int target[kDigits]; // of a digit's keys, less their place in the tile
@@ -1130,7 +1224,11 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
     // The place of each key among those of its warp that have the same digit.
     unsigned int key[kRadixItems];
     unsigned short rank[kRadixItems];
-    const Element* own = from + first + warp * kRadixItems * 32 + lane;
+    // A tile is in one part of the other array, as kScratch is a multiple of it.
+    const Element* from = kPass % 2 == 0             ? data + first
+                          : first < (size_t)kScratch ? device_other + first
+                                                     : more + (first - kScratch);
+    const Element* own = from + warp * kRadixItems * 32 + lane;
     if (here == kRadixTile) {
 #pragma unroll
         for (int k = 0; k < kRadixItems; ++k)
@@ -1166,7 +1264,7 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
             count += own;
         }
         unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
-        *(volatile State*)state = (State)(ticket == 0 ? 2 : 1) << kFlag | told;
+        *(volatile State*)state = (ticket == 0 ? kAll : kOwn) << kFlag | told;
         total = totals[kPass * kDigits + t];
         up_to = warp_sum_to(count);
         all_up_to = warp_sum_to(total);
@@ -1202,21 +1300,21 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
             State seen[kLook];
 #pragma unroll
             for (int j = 0; j < kLook; ++j)
-                seen[j] =
-                    other < j ? 0 : *(const volatile State*)(states + (size_t)(other - j) * kDigits + t);
+                seen[j] = other < j ? kNothing << kFlag
+                                    : *(const volatile State*)(states + (size_t)(other - j) * kDigits + t);
             bool told_all = true;
 #pragma unroll
             for (int j = 0; j < kLook; ++j) {
-                told_all = told_all && !done && seen[j] >> kFlag != 0;
+                told_all = told_all && !done && seen[j] >> kFlag != kNothing;
                 if (!told_all)
                     continue;
                 before += seen[j] & (((State)1 << kFlag) - 1);
-                done = seen[j] >> kFlag == 2;
+                done = seen[j] >> kFlag == kAll;
                 --other;
             }
         }
         unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
-        *(volatile State*)state = (State)2 << kFlag | (before + told);
+        *(volatile State*)state = kAll << kFlag | (before + told);
         target[t] += before;
     }
     __syncthreads();
@@ -1225,40 +1323,36 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
         int i = k * kRadixThreads + t;
         if (here < kRadixTile && i >= here)
             continue;
-        unsigned int next = keys[i];
-        to[target[digit_of(next, kPass)] + i] = kPass == kPasses - 1 ? to_value(next) : __uint_as_float(next);
+        unsigned int next = keys[i], place = target[digit_of(next, kPass)] + i;
+        Element* to = kPass % 2 != 0 ? data : place < (unsigned int)kScratch ? device_other : more - kScratch;
+        to[place] = kPass == kPasses - 1 ? to_value(next) : __uint_as_float(next);
     }
 }
 
 template <class State> void sort_digits(Element* data, int N) {
-    size_t tiles = ((size_t)N - 1) / kRadixTile + 1, step = tiles * kDigits;
-    size_t bytes = sizeof(unsigned int) * kTotals + sizeof(State) * kPasses * step;
-    void *memory = nullptr, *other_memory = nullptr, *more = nullptr;
+    size_t tiles = ((size_t)N - 1) / kRadixTile + 1;
+    size_t bytes = sizeof(State) * tiles * kDigits;
+    void *memory = nullptr, *more = nullptr;
     cudaGetSymbolAddress(&memory, device_states);
     unsigned int* totals = (unsigned int*)memory;
     unsigned int* tickets = totals + kPasses * kDigits;
     State* states = (State*)(totals + kTotals);
-    cudaMemsetAsync(memory, 0, N <= kScratch ? bytes : sizeof(unsigned int) * kTotals, 0);
+    Element* other = nullptr;
+    cudaMemsetAsync(memory, 0, sizeof(unsigned int) * kTotals + (N <= kScratch ? bytes : 0), 0);
     size_t count_tiles = ((size_t)N - 1) / kCountTile + 1;
     int blocks = count_tiles < kCountBlocks ? (int)count_tiles : kCountBlocks, all = (int)tiles;
     count_digits_kernel_optimized<<<blocks, kRadixThreads>>>(data, totals, N);
-    if (N <= kScratch) {
-        cudaGetSymbolAddress(&other_memory, device_other);
-    } else { // while the GPU counts
-        if (cudaMalloc(&more, bytes + sizeof(Element) * (size_t)N) != cudaSuccess)
+    if (N > kScratch) { // while the GPU counts
+        if (cudaMalloc(&more, bytes + sizeof(Element) * (size_t)(N - kScratch)) != cudaSuccess)
             return;
         cudaMemsetAsync(more, 0, bytes, 0);
         states = (State*)more;
-        other_memory = (char*)more + bytes;
+        other = (Element*)((char*)more + bytes);
     }
-    Element* other = (Element*)other_memory;
     place_digits_kernel_optimized<State, 0><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
-    states += step;
-    place_digits_kernel_optimized<State, 1><<<all, kRadixThreads>>>(other, data, totals, tickets, states, N);
-    states += step;
+    place_digits_kernel_optimized<State, 1><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
     place_digits_kernel_optimized<State, 2><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
-    states += step;
-    place_digits_kernel_optimized<State, 3><<<all, kRadixThreads>>>(other, data, totals, tickets, states, N);
+    place_digits_kernel_optimized<State, 3><<<all, kRadixThreads>>>(data, other, totals, tickets, states, N);
     if (N > kScratch)
         cudaFree(more);
 }

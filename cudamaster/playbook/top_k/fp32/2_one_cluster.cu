@@ -1,23 +1,25 @@
 // idea: One cluster rules out whole groups by their best, and counts places instead of sorting
-// why: Step 1 sorts runs of k in every tile and again in the last block, which waits for all others: 36 to
-//      39 µs for 128 of 65536. Most elements need no sorting to be ruled out. A cluster of 16 blocks keeps
-//      the whole input in registers. Elements are taken in chunks of four; those at one place of the chunks of
-//      every fourth warp are a group, whose best is the only one that others see. The rank of a group's best
-//      among the 256 is counted, not sorted for; k groups have something as good as the k-th, so nothing
-//      behind that is among the k best. Few candidates are left, of sorted inputs too, because sixteen
-//      neighbours are of sixteen groups, and the next sixteen of another block. With groups of whole warps,
-//      chunks of sorted inputs stayed together: four candidates for each of the k groups. Each block sends its
-//      candidates to all others, and the place of each in the result is how many go before it. Value and index
-//      make one key, so ties need no care, and where candidates are too many a bisection finds another limit.
-//      Three barriers of the cluster are all that blocks wait for. Up to 2048 elements a warp counts for each
-//      element what goes before it, in as many blocks as there are 32 elements. More than 65536 are filtered
-//      by a threshold from a sample of as many; what is left goes step 1's way, as k above 128 does. On an
-//      H200 128 of 65536 take 5.8 µs more than an empty launch, whatever their order (5.6 to 6.2 with groups
-//      of whole warps); step 1 took 38 µs in a run in which the empty launch took 11; 32 of 256 take 13.8
-//      instead of 20.5. What binds it now: 1.6 µs until the first elements are there, and 0.3 to 0.6 for each
-//      of three barriers. Eight blocks with twice the elements load longer than they save at barriers;
-//      candidates sent one by one, each to 16 blocks, took 2.5 µs more with sorted inputs, and counting in a
-//      list of rows of even length met in the same banks.
+// why: Step 1 sorts runs of k in every tile and again in the last block, which waits for all others: 36 to 39 µs
+//      for 128 of 65536. Most elements need no sorting to be ruled out. A cluster of 16 blocks keeps the whole
+//      input in registers. Elements are taken in chunks of four; those at one place of the chunks of every
+//      fourth warp are a group, whose best is the only one that others see. The rank of a group's best among the
+//      256 is counted, not sorted for; k groups have something as good as the k-th, so nothing behind that is
+//      among the k best. Few candidates are left, of sorted inputs too, because sixteen neighbours are of
+//      sixteen groups, and the next sixteen of another block. With groups of whole warps, chunks of sorted
+//      inputs stayed together: four candidates for each of the k groups. Each block sends its candidates to all
+//      others, and the place of each in the result is how many go before it. Value and index make one key, so
+//      ties need no care, and where candidates of a block are too many, as where large elements lie 256 apart, a
+//      search that counts keys in 32 parts a round finds another limit: 11 to 26 µs over an empty launch, where
+//      a bisection took 20 to 85. Three barriers of the cluster are all that blocks wait for. Up to 2048
+//      elements a warp counts for each element what goes before it, in as many blocks as there are 32 elements.
+//      More than 65536 are filtered by a threshold from a sample of as many, at uneven distances: at even ones
+//      it may be one column of a matrix, and 2^24 took 830 µs instead of 83; what is left goes step 1's way, as
+//      k above 128 does. On an H200 128 of 65536 take 5.8 µs more than an empty launch, whatever their order
+//      (5.6 to 6.2 with groups of whole warps); step 1 took 38 µs in a run in which the empty launch took 11; 32
+//      of 256 take 13.8 instead of 20.5. What binds it now: 1.6 µs until the first elements are there, and 0.3
+//      to 0.6 for each of three barriers. Eight blocks with twice the elements load longer than they save at
+//      barriers; candidates sent one by one, each to 16 blocks, took 2.5 µs more with sorted inputs, and
+//      counting in a list of rows of even length met in the same banks.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -94,7 +96,7 @@ struct alignas(kWidth * sizeof(float)) Chunk {
 };
 
 // The k best of up to kClusterSize elements, by one cluster. With `threshold` it takes as many elements out of
-// N, spread evenly, and leaves only a key that at least k of them don't go behind.
+// N, spread over it, and leaves only a key that at least k of them don't go behind.
 __global__ void __launch_bounds__(kClusterThreads)
     top_k_cluster_kernel_optimized(float* top_k_values, int* top_k_indices, const float* input, int N, int k,
                                    bool aligned, Key* threshold) {
@@ -106,7 +108,7 @@ __global__ void __launch_bounds__(kClusterThreads)
     __shared__ Key own_candidates[kRoom],
         candidates[kBlocks][kRoom + 1]; // an odd length spreads over the banks
     __shared__ float own_values[kRoom];
-    __shared__ unsigned int own_count, counts[2][kBlocks];
+    __shared__ unsigned int own_count, counts[2][kBlocks], own_parts[32], parts[2][kBlocks][33];
     __shared__ Key kth;
     cg::cluster_group cluster = cg::this_cluster();
     int block = blockIdx.x, t = threadIdx.x, warp = t / 32, lane = t % 32;
@@ -115,7 +117,11 @@ __global__ void __launch_bounds__(kClusterThreads)
     // Lines of four chunks take turns over the blocks. Of a block's chunks, neighbours go to different warps.
     auto place = [&](int i) { return ((i / kLine * kBlocks + block) * kLine + i % kLine) * kWidth; };
     auto index_of = [&](unsigned int i) -> unsigned int {
-        return threshold ? (unsigned long long)N * i / kClusterSize : i;
+        if (!threshold)
+            return i;
+        // Not at even distances, as a sample of one column of a matrix would tell little.
+        unsigned int room = N / kClusterSize;
+        return (unsigned long long)N * i / kClusterSize + __umulhi(i * 2654435761u, room);
     };
     Chunk chunks[kVectors];
 #pragma unroll
@@ -203,10 +209,11 @@ __global__ void __launch_bounds__(kClusterThreads)
         return;
     cluster.sync();
 
-    // All blocks get all candidates. Should a block have too many, a bisection finds another limit for them.
-    Key limit = kth, low = 0, high = limit;
+    // All blocks get all candidates. Should a block have too many, as where each 256th element is large, a search finds
+    // another limit for them, and all begin again.
+    Key limit = kth;
     unsigned int here;
-    for (int round = 0;; round ^= 1) {
+    for (int round = 0;; ++round) {
 #pragma unroll
         for (int j = 0; j < kItems; ++j)
             if (keys[j] <= limit) {
@@ -226,8 +233,7 @@ __global__ void __launch_bounds__(kClusterThreads)
             *cluster.map_shared_rank(&counts[round][block], warp) = here;
         cluster.sync();
         unsigned int most = __reduce_max_sync(kFullMask, counts[round][lane % kBlocks]);
-        unsigned int all = __reduce_add_sync(kFullMask, lane < kBlocks ? counts[round][lane] : 0);
-        if (all >= (unsigned int)k && most <= kRoom) {
+        if (most <= kRoom) {
             // Two of the block's own at a time, held against all. A pair of lanes has the candidates of a block.
             unsigned int other = lane / kPart, others = counts[round][other];
             for (unsigned int i = warp; i < here; i += 2 * kWarps) {
@@ -250,14 +256,44 @@ __global__ void __launch_bounds__(kClusterThreads)
             }
             return;
         }
-        if (all < (unsigned int)k)
-            low = limit + 1;
-        else
+        // Keys between `low` and `high` are counted in 32 even parts. The k-th one is in the part in which the count
+        // of all blocks gets to k, and so are the limits to choose from.
+        Key low = 0, high = limit;
+        unsigned int before_low = 0; // of a lane's block
+        for (int side = 0;; side ^= 1) {
+            int shift = max(0, 59 - __clzll(high - low)), other = lane % kBlocks;
+            if (t < 32)
+                own_parts[t] = 0;
+            if (t == 0)
+                own_count = 0;
+            __syncthreads();
+#pragma unroll
+            for (int j = 0; j < kItems; ++j)
+                if (keys[j] >= low && keys[j] <= high)
+                    atomicAdd(&own_parts[(keys[j] - low) >> shift], 1u);
+            __syncthreads();
+            cluster.map_shared_rank(parts[side][block], warp)[lane] = own_parts[lane];
+            cluster.sync();
+            unsigned int up_to = 0; // in this lane's part, and then up to it
+            for (int from = 0; from < kBlocks; ++from)
+                up_to += parts[side][from][lane];
+            for (int distance = 1; distance < 32; distance *= 2) {
+                unsigned int before = __shfl_up_sync(kFullMask, up_to, distance);
+                up_to += lane >= distance ? before : 0;
+            }
+            up_to += __reduce_add_sync(kFullMask, lane < kBlocks ? before_low : 0);
+            int part = __popc(__ballot_sync(kFullMask, up_to < (unsigned int)k));
+            for (int before = 0; before < part; ++before)
+                before_low += parts[side][other][before];
+            most = before_low + parts[side][other][part];
+            Key last = ((Key)(part + 1) << shift) - 1;
+            limit = last > high - low ? high : low + last;
+            low += (Key)part << shift;
+            most = __reduce_max_sync(kFullMask, most);
+            if (most <= kRoom)
+                break;
             high = limit;
-        limit = low + (high - low) / 2;
-        if (t == 0)
-            own_count = 0;
-        __syncthreads();
+        }
     }
 #endif
 }
