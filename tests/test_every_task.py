@@ -222,7 +222,7 @@ def test_thresholds_are_taken_away_where_there_are_any() -> None:
 
 
 class SmallDevice(CpuDevice):
-    """With few multiprocessors, so that a kernel with a block for each has few blocks, each with several pieces of work.
+    """With few multiprocessors: a kernel with a block for each has few blocks, each with several pieces of work.
 
     The verification cases are too small for that on a whole GPU, and its idle blocks would take most of the time.
     """
@@ -261,8 +261,8 @@ def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
     for small sizes alone is tried in both forms.
     All cases run as on a GPU, built with all optimisation; the heavy ones of a few tasks run in one precision of an
     idea that both have. Under AddressSanitizer with threads in reversed order, and under the checker of threads, run
-    all cases but the heavy ones of a few tasks, and of these at least one for each kernel; with few
-    multiprocessors where a step has a block for each. An idea that both precisions have is looked at so in one of them, in turn.
+    all cases but the heavy ones of a few tasks, and of these at least one for each kernel, with few multiprocessors
+    where a step has a block for each. An idea that both precisions have is looked at so in one of them, in turn.
     """
     card = cards.load(task)
     (other,) = set(BENCHMARK_PRECISIONS) - {precision}
