@@ -68,8 +68,8 @@ class CpuDevice:
     default_command = "nvcc -O3 -std=c++17 -c candidate.cu -o candidate.o"
     protocol = MeasuringProtocol(pairs=1, warmups=1, calls=5, work_limit=1e7, call_limit_s=60.0)
 
-    # That kernels see; with 0, as many as an H200 has. Tests ask for fewer: a kernel with a block for each then has fewer
-    # blocks, and those have more than one piece of work.
+    # That kernels see; with 0, as many as an H200 has. Tests ask for fewer: a kernel with a block for each then has
+    # fewer blocks, and those have more than one piece of work.
     multiprocessors = 0
 
     def __init__(self) -> None:
