@@ -97,6 +97,8 @@ ALONE = {
     ("spmv_coo", 1): ["rows=1009,nnz=1010", "rows=1023,empty_rows=1", "rows=4099,nnz=70001,heavy_rows=1"],
     ("spmv_coo", 2): ["rows=257,nnz=3000,heavy_rows=3", "rows=4099,nnz=70001,heavy_rows=1"],
 }
+# Tasks with a step that has a block of many threads for each multiprocessor, however little there is to do.
+OF_WHOLE_GPUS = {"spmm_coo", "spmm_csc", "spmm_csr", "spmm_ell", "spmv_coo", "spmv_csc"}
 PLAYBOOK = Path(cudamaster.__file__).parent / "playbook"
 # Both sides compute in double precision, each in its own order.
 AGREEMENT = 1e-12
@@ -219,6 +221,15 @@ def test_thresholds_are_taken_away_where_there_are_any() -> None:
     assert whatever_the_size("constexpr int kThreads = 256;") == "constexpr int kThreads = 256;"
 
 
+class SmallDevice(CpuDevice):
+    """With few multiprocessors: a kernel with a block for each has few blocks, each with several pieces of work.
+
+    The verification cases are too small for that on a whole GPU, and its idle blocks would take most of the time.
+    """
+
+    multiprocessors = 6
+
+
 class LightTrials(Trials):
     """Trials on light cases alone, and on those of `also`.
 
@@ -250,8 +261,8 @@ def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
     for small sizes alone is tried in both forms.
     All cases run as on a GPU, built with all optimisation; the heavy ones of a few tasks run in one precision of an
     idea that both have. Under AddressSanitizer with threads in reversed order, and under the checker of threads, run
-    all cases but the heavy ones of a few tasks, and of these at least one for each kernel. An idea that both precisions
-    have is looked at so in one of them, in turn.
+    all cases but the heavy ones of a few tasks, and of these at least one for each kernel, with few multiprocessors
+    where a step has a block for each. An idea that both precisions have is looked at so in one of them, in turn.
     """
     card = cards.load(task)
     (other,) = set(BENCHMARK_PRECISIONS) - {precision}
@@ -261,20 +272,20 @@ def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
     for number, step in enumerate(steps, 1):
         checked = precision is precision_tried(task) or step.idea not in twins
         device = CpuDevice() if checked else PlainCpuDevice()
-        builder = Builder(card, precision, device)
+        builder, few = Builder(card, precision, device), SmallDevice() if task in OF_WHOLE_GPUS else device
         for form, code in enumerate(forms(step.code)):
             candidate = Candidate(task, precision, code, merged(device.default_command, step.flags))
             build = builder.build(candidate)
             assert build.status is None, (step.idea, build.detail, build.log)
-            every = Trials(card, builder, device, device.protocol, calls=0, seed=None)
-            light = LightTrials(card, builder, device, device.protocol, calls=0, seed=None)
+            light = LightTrials(card, builder, few, device.protocol, calls=0, seed=None)
             light.also = ALONE.get((task, number), ())
-            seed = every.draw_seed()
-            plain = every if checked and form == 0 else light
+            seed = light.draw_seed()
+            kind = Trials if checked else LightTrials
+            plain = light if form else kind(card, builder, device, device.protocol, calls=0, seed=None)
             judged = [plain.run(plain.verifying([str(build.worker)], seed))]
             if checked:
                 judged.append(light.run(light.verifying([str(build.debug), "--exact"], seed, reversed_threads=True)))
-                looked = FaultFinder(builder, device, light).look(candidate, seed)
+                looked = FaultFinder(builder, few, light).look(candidate, seed)
                 assert looked is not None
                 assert not looked.found, (step.idea, looked.found)
                 judged.append(looked.judgement)

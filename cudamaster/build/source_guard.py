@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from cudamaster.build.open_headers import folders
+from cudamaster.core import caching, resources
+from cudamaster.core.values import content_hash
+from cudamaster.core.writing import write_text
 from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, Observing
 from cudamaster.guards.flags import Flags
-from cudamaster.guards.preprocess import preprocess, region_of
+from cudamaster.guards.preprocess import differing, macros, names_of, plain_headers, preprocess, region_of
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature, Undecided
 from cudamaster.guards.source import check_source, left_to_compiler
@@ -55,10 +60,12 @@ def _differs_between_builds(
     """Refuses a region whose text differs between builds: it could do less in the one that is counted."""
     if not isinstance(device, Observing):
         return None
+    ways = device.flags_of_builds(flags.arguments)
+    if not signature.headers and _is_surely_the_same(code, flags, device, ways):
+        return None
     plain = region_of(expanded)
     with threads(2) as pool:
-        build_by = partial(expand, code, flags, device, libraries=signature.headers)
-        builds = pool.map(build_by, device.flags_of_builds(flags.arguments))
+        builds = pool.map(partial(expand, code, flags, device, libraries=signature.headers), ways)
     for build in builds:
         if isinstance(build, Refusal):
             return build
@@ -72,3 +79,37 @@ def _differs_between_builds(
                 "Write a constant or a macro of your own in place of __OPTIMIZE__, __TIME__ and the like.",
             )
     return None
+
+
+def _is_surely_the_same(code: str, flags: Flags, device: Device, ways: Sequence[Sequence[str]]) -> bool:
+    """Whether a region uses no macro that is another one in some build. Most use none, and no compiler has to be asked.
+
+    Which macros those are depends on the region's includes alone, so the cache keeps their names.
+    """
+    headers, names = plain_headers(code), names_of(code)
+    if headers is None or any(name.startswith("__has_") for name in names):
+        return False
+    found = _differing(flags, device, ways, headers)
+    return found is not None and found.isdisjoint(names)
+
+
+def _differing(
+    flags: Flags, device: Device, ways: Sequence[Sequence[str]], headers: Sequence[str]
+) -> frozenset[str] | None:
+    """Names of the macros behind these includes that are not the same in all builds; None where a header is missing."""
+    by = device.preprocessor()
+    defines = [*by.defines, *flags.defines]
+    key = content_hash(*map(repr, (headers, defines, flags.standard, by.first, ways)))
+    kept = resources.cache() / device.name / device.fingerprint / "harnesses" / f"macros-{key}.json"
+    if caching.kept(kept):
+        with suppress(OSError, ValueError):
+            return frozenset(json.loads(kept.read_text(encoding="utf-8")))
+    ask = partial(macros, headers, by.compiler, by.folders, defines, standard=flags.standard, prelude=by.first)
+    with threads(2) as pool:
+        plain, *others = pool.map(lambda own: ask(flags=own), [(), *ways])
+    if plain is None or None in others:
+        return None
+    found = differing(plain, [each for each in others if each is not None])
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_text(kept, json.dumps(sorted(found)))
+    return frozenset(found)

@@ -12,10 +12,11 @@ import ast
 import math
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import lru_cache, reduce
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache, partial, reduce
 
 Number = int | float
+_Computation = Callable[[Mapping[str, Number]], Number]
 
 _BINARY: dict[type[ast.operator], tuple[str, Callable[[Number, Number], Number]]] = {
     ast.Add: ("+", lambda a, b: a + b),
@@ -80,44 +81,75 @@ def _parsed(text: str) -> ast.expr:
 
 def evaluate(text: str, names: Mapping[str, Number]) -> Number:
     """Value of the expression with `names` bound; a number that C can hold, or ExpressionError."""
-
-    def value(node: ast.expr) -> Number:
-        found = computed(node)
-        if not _held_by_c(found):
-            raise ExpressionError(text, "exceeds the numbers that the harness computes with")
-        return found
-
-    def computed(node: ast.expr) -> Number:
-        match node:
-            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-                return number
-            case ast.Name(id=name) if name in names:
-                return names[name]
-            case ast.Name(id=name):
-                raise _unknown(text, name, names)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -value(operand)
-            case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)) if _open(power):
-                result: Number = value(left) ** power
-                return result
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                first, second = value(left), value(right)
-                if isinstance(op, ast.FloorDiv) and min(first, second) < 0:
-                    raise ExpressionError(text, "divides a negative number, which C rounds the other way")
-                return _BINARY[type(op)][1](first, second)
-            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _CALLS:
-                values = [value(argument) for argument in arguments]
-                if any(isinstance(one, float) for one in values):  # in C, all become doubles
-                    values = [float(one) for one in values]
-                return _CALLS[name][1](*values)
-        raise ExpressionError(text, f"has {ast.unparse(node)!r}, which is not allowed in a card's expression")
-
     try:
-        return value(parse(text))
+        return _computation(text)(names)
     except (ArithmeticError, TypeError, ValueError) as error:
         if isinstance(error, ExpressionError):
             raise
         raise ExpressionError(text, f"has no value: {error}") from error
+
+
+@lru_cache(maxsize=4096)
+def _computation(text: str) -> _Computation:
+    """The expression as a function of the names' values. What is wrong with a part is raised when that is computed."""
+
+    def value(node: ast.expr) -> _Computation:
+        compute = computed(node)
+
+        def held(names: Mapping[str, Number]) -> Number:
+            found = compute(names)
+            if not _held_by_c(found):
+                raise ExpressionError(text, "exceeds the numbers that the harness computes with")
+            return found
+
+        return held
+
+    def computed(node: ast.expr) -> _Computation:
+        match node:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                return lambda _names: number
+            case ast.Name(id=name):
+                return partial(_named, text, name)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                negated = value(operand)
+                return lambda names: -negated(names)
+            case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)) if _open(power):
+                base = value(left)
+                return lambda names: base(names) ** power
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
+                return partial(_divided, text, value(left), value(right))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                first, second, combine = value(left), value(right), _BINARY[type(op)][1]
+                return lambda names: combine(first(names), second(names))
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _CALLS:
+                return partial(_called, _CALLS[name][1], tuple(map(value, arguments)))
+        return partial(_refused, text, node)
+
+    return value(parse(text))
+
+
+def _named(text: str, name: str, names: Mapping[str, Number]) -> Number:
+    if name in names:
+        return names[name]
+    raise _unknown(text, name, names)
+
+
+def _divided(text: str, left: _Computation, right: _Computation, names: Mapping[str, Number]) -> Number:
+    first, second = left(names), right(names)
+    if min(first, second) < 0:
+        raise ExpressionError(text, "divides a negative number, which C rounds the other way")
+    return _BINARY[ast.FloorDiv][1](first, second)
+
+
+def _called(function: Callable[..., Number], arguments: Sequence[_Computation], names: Mapping[str, Number]) -> Number:
+    values = [argument(names) for argument in arguments]
+    if any(isinstance(one, float) for one in values):  # in C, all become doubles
+        values = [float(one) for one in values]
+    return function(*values)
+
+
+def _refused(text: str, node: ast.expr, _names: Mapping[str, Number]) -> Number:
+    raise ExpressionError(text, f"has {ast.unparse(node)!r}, which is not allowed in a card's expression")
 
 
 def to_c(text: str, prefix: Mapping[str, str], real: Collection[str] = ()) -> str:
@@ -167,6 +199,7 @@ def to_c(text: str, prefix: Mapping[str, str], real: Collection[str] = ()) -> st
     return text_in_c[1:-1] if text_in_c.startswith("(") and _wraps(text_in_c) else text_in_c
 
 
+@lru_cache(maxsize=4096)
 def call(text: str) -> tuple[str, tuple[str, ...]]:
     """Split `name(argument, ...)` into the name and its arguments' texts; for input generators."""
     match parse(text):

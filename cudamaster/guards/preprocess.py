@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +66,10 @@ _HIDDEN = re.compile(rf"{HIDDEN_PREFIX}(?<!\w{HIDDEN_PREFIX})(\w+)_hidden(?!\w)"
 _MARKER = re.compile(r'\n# (\d+) "((?:[^"\\\n]|\\.)*)"((?: \d)*)(?=\n|$)')
 _MISSING = re.compile(r"No such file or directory|file not found")
 _DIAGNOSTIC = re.compile(rf"{re.escape(REGION_FILE)}:(\d+):(?:\d+:)? (?:fatal )?error: (.*)")
+_DEFINED = re.compile(r"^#define (\w+)(.*)$", re.MULTILINE)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_HEADER = re.compile(r"<[\w./+-]+>|\"[\w./+-]+\"")
+_SIMPLE = frozenset({"", "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "error", "pragma"})
 _OPENING = frozenset({"include", "include_next", "import", "embed"})
 _LIMIT_S = 30
 _ENDLESS = "the macros expand without end"
@@ -102,9 +106,7 @@ def preprocess(
     for a compiler that cannot be started.
     """
     hidden = _QUALIFIER.sub(rf"{HIDDEN_PREFIX}\1_hidden", code)
-    options = [*flags, f"-std={standard}", *(f"-D{define}" for define in defines)]
-    folders = [option for folder in include_dirs for option in ("-isystem", str(folder))]
-    first = [option for header in prelude for option in ("-include", header)]
+    options, folders, first = _options(include_dirs, defines, standard, prelude, flags)
     closed = _opens_closed_files(code, libraries)
     done = None if closed else _expand([compiler, *options, *folders, *first], hidden)
     if done is None or (done.returncode != 0 and _MISSING.search(done.stderr)):
@@ -117,6 +119,78 @@ def preprocess(
         fix = "Use templates and loops in their place." if message == _ENDLESS else "Correct this directive or macro."
         return Refusal("source", f"the preprocessor says: {_restored(message)}", line, fix)
     return _restored(done.stdout)
+
+
+def macros(
+    headers: Sequence[str],
+    compiler: str,
+    include_dirs: Sequence[Path],
+    defines: Sequence[str],
+    *,
+    standard: str,
+    prelude: Sequence[str],
+    flags: Sequence[str],
+) -> dict[str, str] | None:
+    """The macros that a region finds defined behind its includes, by name; None where a header cannot be read.
+
+    The arguments are those of `preprocess`; `headers` are as `plain_headers` has them.
+    """
+    options, folders, first = _options(include_dirs, defines, standard, prelude, flags)
+    done = _expand([compiler, *options, *folders, *first, "-dM"], "".join(f"#include {name}\n" for name in headers))
+    return None if done.returncode != 0 else dict(_DEFINED.findall(done.stdout))
+
+
+def differing(plain: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> set[str]:
+    """Names of macros whose expansion may not be the same in all builds.
+
+    Such are those that are not defined alike, those whose text mentions one of them, and those that put names together.
+    """
+    found = {"__COUNTER__"} | {name for name, text in plain.items() if "##" in text}
+    for other in others:
+        found |= {name for name in {*plain, *other} if plain.get(name) != other.get(name)}
+    mentioned = {name: frozenset(_WORD.findall(text)) for name, text in plain.items()}
+    while more := {name for name, words in mentioned.items() if name not in found and not words.isdisjoint(found)}:
+        found |= more
+    return found - {*QUALIFIERS}  # a region's own are hidden
+
+
+def plain_headers(code: str) -> tuple[str, ...] | None:
+    """What a region includes, if the names in its text say which macros it uses; otherwise None.
+
+    They do not where names are put together or written in another way, where the region chooses what it includes, or
+    where it defines a macro that a header may look at.
+    """
+    text = lex(code)
+    if any(sign in text.spliced for sign in ("##", "%:", "??")):
+        return None
+    if any(token.kind is Kind.BAD or token.text == "\\" for token in text.tokens):
+        return None
+    headers: list[str] = []
+    others = False
+    for directive in directives(text.tokens):
+        if directive.name == "include":
+            name = "".join(token.text for token in directive.rest)
+            if others or not _HEADER.fullmatch(name):
+                return None
+            headers.append(name)
+        elif directive.name not in _SIMPLE:
+            return None
+        else:
+            others = others or directive.name != "pragma"
+    return tuple(headers)
+
+
+def names_of(code: str) -> set[str]:
+    """All names in a text, those of directives too."""
+    return {token.text for token in lex(code).tokens if token.kind is Kind.NAME}
+
+
+def _options(
+    include_dirs: Sequence[Path], defines: Sequence[str], standard: str, prelude: Sequence[str], flags: Sequence[str]
+) -> tuple[list[str], list[str], list[str]]:
+    options = [*flags, f"-std={standard}", *(f"-D{define}" for define in defines)]
+    folders = [option for folder in include_dirs for option in ("-isystem", str(folder))]
+    return options, folders, [option for header in prelude for option in ("-include", header)]
 
 
 def region_of(preprocessed: str) -> Region:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import MODEL_ROLES, Candidate, Precision, ProfileMode, Role, Verdict
-from cudamaster.library.progress import Lines, Progress
+from cudamaster.library.progress import Progress
 from cudamaster.library.ranges import LARGEST_SEED, MOST_ROUNDS, must_be_within
+from cudamaster.library.search_lines import Lines
 from cudamaster.library.search_options import (
     BudgetOptions,
     ModelOptions,

@@ -19,7 +19,7 @@ _Three = tuple[_Positive, _Positive, _Positive]
 
 
 class _Counted(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Footprint(_Counted):

@@ -20,7 +20,7 @@ Percent = Annotated[float, Field(ge=0, le=100)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Cutoffs(_Strict):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -135,6 +136,9 @@ def of_folder(folder: Path) -> TaskSuite:
     return TaskSuite(said.name, said.title, folder, lambda: tuple(names_in(folder, said.tasks)), said.tasks)
 
 
+_ID = re.compile(r"^id: ([0-9]{1,9})$", re.MULTILINE)
+
+
 def names_in(folder: Path, globs: tuple[str, ...] = ("*",)) -> list[str]:
     """Names of the cards in a folder of tasks that any of the globs matches, in the order of their ids."""
     paths = [
@@ -144,7 +148,10 @@ def names_in(folder: Path, globs: tuple[str, ...] = ("*",)) -> list[str]:
 
 
 def _id(path: Path, folder: Path) -> float:
+    """The id of a card, which is not checked for that: to check all of them takes most of a second."""
     try:
+        if len(ids := _ID.findall(reading.text_of(path))) == 1:
+            return int(ids[0])
         return reading.read(path, path.stat().st_mtime_ns, folder).id
     except (CudaMasterError, OSError):  # loading it raises the error
         return math.inf

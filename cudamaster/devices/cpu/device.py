@@ -68,6 +68,10 @@ class CpuDevice:
     default_command = "nvcc -O3 -std=c++17 -c candidate.cu -o candidate.o"
     protocol = MeasuringProtocol(pairs=1, warmups=1, calls=5, work_limit=1e7, call_limit_s=60.0)
 
+    # That kernels see; with 0, as many as an H200 has. Tests ask for fewer: a kernel with a block for each then has
+    # fewer blocks, and those have more than one piece of work.
+    multiprocessors = 0
+
     def __init__(self) -> None:
         self.on_hold: Callable[[Hold], None] | None = None
 
@@ -244,7 +248,7 @@ class CpuDevice:
         selftest.require(self)
         words = [*request.command, "--report", str(report), *(["--ahead"] if gate is not None else [])]
         goes_on = None if gate is None else gate.wait
-        environment = _environment(request.reversed_threads)
+        environment = self._environment(request.reversed_threads)
         try:
             with self._held(alone=request.measures, gate=gate) as held:
                 return run_limited(
@@ -262,7 +266,7 @@ class CpuDevice:
         self, command: Sequence[str], limit_s: float, *, reversed_threads: bool = False, notes: BinaryIO | None = None
     ) -> Ran:
         """Run a program other than a judge, with or without a self-test; `notes` as for `run_observed`."""
-        environment = _environment(reversed_threads)
+        environment = self._environment(reversed_threads)
         if notes is not None:
             environment[_NOTES] = str(notes.fileno())
         with _device_lock(alone=False) as device:
@@ -272,7 +276,7 @@ class CpuDevice:
     def run_observed(self, request: JudgeRequest, report: Path, limit_s: float, notes: BinaryIO) -> Ran:
         """Run a judge whose candidate has an observer, which writes to the open file `notes`."""
         selftest.require(self)
-        environment = {**_environment(), _NOTES: str(notes.fileno())}
+        environment = {**self._environment(), _NOTES: str(notes.fileno())}
         with self._held(alone=False) as device:
             held = [device, notes.fileno()]
             words = [*request.command, "--report", str(report)]
@@ -280,6 +284,15 @@ class CpuDevice:
             return run_limited(
                 words, limit_s, environment=environment, held=held, largest_file_bytes=_MOST_SHARED_BYTES
             )
+
+    def _environment(self, reversed_threads: bool = False) -> dict[str, str]:
+        """The environment of what is executed."""
+        environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
+        if reversed_threads:
+            environment["CUDAMASTER_CPU_THREAD_ORDER"] = "reversed"
+        if self.multiprocessors:
+            environment["CUDAMASTER_CPU_MULTIPROCESSORS"] = str(self.multiprocessors)
+        return environment
 
     @contextmanager
     def _held(self, *, alone: bool, gate: Gate | None = None) -> Iterator[int]:
@@ -312,14 +325,6 @@ def _unrolled(text: str) -> str:
     return re.sub(
         r"^([ \t]*#[ \t]*pragma)[ \t]+unroll[ \t(]+(\d+)[ \t)]*$", r"\1 GCC unroll \2", text, flags=re.MULTILINE
     )
-
-
-def _environment(reversed_threads: bool = False) -> dict[str, str]:
-    """The environment of what is executed."""
-    environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
-    if reversed_threads:
-        environment["CUDAMASTER_CPU_THREAD_ORDER"] = "reversed"
-    return environment
 
 
 @contextmanager

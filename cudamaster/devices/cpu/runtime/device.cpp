@@ -96,7 +96,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->maxGridSize[1] = properties->maxGridSize[2] = kMaxGridYZ;
     properties->totalConstMem = 65536;
     properties->major = 9;
-    properties->multiProcessorCount = kMultiprocessors;
+    properties->multiProcessorCount = multiprocessors();
     properties->canMapHostMemory = properties->concurrentKernels = properties->unifiedAddressing = 1;
     properties->asyncEngineCount = 3;
     properties->memoryBusWidth = 6144;
@@ -153,7 +153,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         *value = 1980000;
         break;
     case cudaDevAttrMultiProcessorCount:
-        *value = kMultiprocessors;
+        *value = multiprocessors();
         break;
     case cudaDevAttrMemoryClockRate:
         *value = 3201000;

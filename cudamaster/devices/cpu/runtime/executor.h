@@ -301,6 +301,7 @@ struct Worker {
 extern __thread Worker* worker;
 
 bool reversed_order();
+int multiprocessors();
 
 // fibres.cpp
 Fibre* new_fibre(Worker& self);

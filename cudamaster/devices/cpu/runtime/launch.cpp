@@ -227,7 +227,7 @@ cudaError_t check(const CudamasterCpuLaunch& launch) {
         int per_sm = 0;
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, launch.function, static_cast<int>(threads),
                                                       launch.shared_bytes);
-        if (1ull * grid.x * grid.y * grid.z > 1ull * per_sm * kMultiprocessors)
+        if (1ull * grid.x * grid.y * grid.z > 1ull * per_sm * multiprocessors())
             return cudaErrorCooperativeLaunchTooLarge;
     }
     return cudaSuccess;
@@ -241,6 +241,15 @@ bool reversed_order() {
         return order && std::strcmp(order, "reversed") == 0;
     }();
     return reversed;
+}
+
+int multiprocessors() {
+    static const int count = [] {
+        const char* wanted = std::getenv("CUDAMASTER_CPU_MULTIPROCESSORS");
+        long value = wanted ? std::strtol(wanted, nullptr, 10) : 0;
+        return value > 0 ? static_cast<int>(std::min<long>(value, kMultiprocessors)) : kMultiprocessors;
+    }();
+    return count;
 }
 
 } // namespace executor
@@ -356,7 +365,7 @@ cudaError_t cudamaster_cpu_active_clusters(int* clusters, const void* function,
         return error;
     if (!size || size > (allows_large_clusters(function) ? kMaxCluster : kPortableCluster))
         return report(cudaErrorInvalidClusterSize);
-    *clusters = static_cast<int>(static_cast<unsigned>(blocks * kMultiprocessors) / size);
+    *clusters = static_cast<int>(static_cast<unsigned>(blocks * multiprocessors()) / size);
     return report(cudaSuccess);
 }
 

@@ -6,7 +6,7 @@
 
 namespace executor {
 
-constexpr int kMultiprocessors = 132;
+constexpr int kMultiprocessors = 132; // unless a test asks for fewer: multiprocessors()
 constexpr int kThreadsPerMultiprocessor = 2048;
 constexpr int kMaxBlocksPerMultiprocessor = 32;
 constexpr unsigned kMaxBlockXY = 1024;

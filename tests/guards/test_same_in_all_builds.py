@@ -1,0 +1,90 @@
+"""A region whose text differs between builds is refused, whether its names say so or all builds are asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudamaster.build import source_guard
+from cudamaster.core.values import Precision
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.guards.flags import Flags
+from cudamaster.guards.preprocess import differing
+from cudamaster.guards.refusal import Refusal
+from cudamaster.guards.signature import Signature
+from cudamaster.tasks import cards
+
+KERNEL = """#include <cuda_runtime.h>
+#include <float.h>
+BEFORE
+__global__ void kernel(float* output, const float* input, int N) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < N) output[i] = max(input[i], 0.0f) VALUE;
+}
+extern "C" void relu_optimized(float* output, const float* input, int N) {
+    kernel<<<(N + 255) / 256, 256>>>(output, input, N);
+}
+"""
+SAME = [
+    ("", ""),
+    ("#define LEAST -FLT_MAX\n#if __cplusplus >= 201703L\n#define MORE 1\n#endif", "+ (LEAST > 0 ? 1 : 0)"),
+    ("// __OPTIMIZE__ is no macro in a comment\n#pragma unroll", '+ (sizeof("__TIME__") > 99)'),
+]
+# What the names show, and what only the preprocessor does.
+OTHER = [
+    ("#ifdef __OPTIMIZE__\n#define MORE 1\n#else\n#define MORE 0\n#endif", "+ MORE"),
+    ("#if defined(__SANITIZE_ADDRESS__)\n#define MORE + 1\n#else\n#define MORE\n#endif", "MORE"),
+    ("#ifndef __AVX2__\n#define MORE + 1\n#else\n#define MORE\n#endif", "MORE"),
+    ("", "+ __TIME__[0]"),
+    ("", "+ sizeof(__BASE_FILE__)"),
+    ("#define A __OPTI\\\nMIZE__", "+ A"),
+    ("#define JOINED(a, b) a##b", "+ JOINED(__OPTI, MIZE__)"),
+    ("#define JOINED(a, b) a%:%:b", "+ JOINED(__OPTI, MIZE__)"),
+    ("%:ifdef __SANITIZE_THREAD__\n#define MORE + 1\n%:else\n#define MORE\n%:endif", "MORE"),
+    ("#if __has_include(<nothing.h>) || defined(CUDAMASTER_CPU_OBSERVED)\n#define MORE + 1\n#endif", "+ 0"),
+]
+
+
+def guarded(before: str, value: str, flags: str = "") -> Refusal | None:
+    """What is said about how the kernel differs between builds."""
+    device = CpuDevice()
+    code = KERNEL.replace("BEFORE", before).replace("VALUE", value)
+    parsed = device.parse_command(f"nvcc -O3 {flags} -c candidate.cu -o candidate.o")
+    assert isinstance(parsed, Flags)
+    card = cards.load("relu")
+    signature = Signature("relu_optimized", card.signature(Precision.FP32), ())
+    expanded = source_guard.expand(code, parsed, device)
+    assert isinstance(expanded, str), expanded
+    return source_guard._differs_between_builds(code, parsed, device, signature, expanded)
+
+
+@pytest.mark.parametrize(("before", "value"), SAME, ids=range(len(SAME)))
+def test_no_compiler_is_asked_about_a_region_of_plain_names(
+    before: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert guarded(before, value) is None  # so that the macros are known
+    monkeypatch.setattr(source_guard, "threads", None)
+    assert guarded(before, value) is None
+
+
+@pytest.mark.parametrize(("before", "value"), OTHER, ids=range(len(OTHER)))
+def test_a_region_that_differs_is_refused_as_if_all_builds_were_asked(
+    before: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = guarded(before, value)
+    monkeypatch.setattr(source_guard, "_is_surely_the_same", lambda *_: False)
+    assert said == guarded(before, value)
+    assert (said is None) == (value == "+ 0")
+
+
+def test_a_macro_of_the_command_line_counts() -> None:
+    assert guarded("", "+ MORE", "-DMORE=1") is None
+    assert guarded("", "+ MORE", "-DMORE=__OPTIMIZE__") is not None
+
+
+def test_what_a_header_defines_in_terms_of_another_macro_counts() -> None:
+    """By any number of steps, and where it puts names together."""
+    plain = {"ONE": " 1", "DEPTH": " __OPTIMIZE__", "DEEPER(x)": " (DEPTH + x)", "JOIN(a,b)": " a##b"}
+    named = {name.partition("(")[0]: text for name, text in plain.items()}
+    assert differing(named, [{**named, "__OPTIMIZE__": " 1"}]) == {
+        "__COUNTER__", "__OPTIMIZE__", "DEPTH", "DEEPER", "JOIN",
+    }  # fmt: skip
