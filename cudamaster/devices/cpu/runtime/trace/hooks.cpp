@@ -418,7 +418,7 @@ void copy_starts(Worker&, Copy& copy) {
 }
 void copy_lands(Worker& self, const Copy& copy) {
     if (Tracer* tracer = tracer_of(self))
-        tracer->copy_lands(copy.thread, copy.for_arrival);
+        tracer->copy_lands(copy.thread, copy.barrier != nullptr);
 }
 void copies_will_arrive(Worker&, const void* place) {
     if (recorder)
