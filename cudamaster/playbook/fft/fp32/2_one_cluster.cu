@@ -12,10 +12,10 @@
 //      the points come. Without the tables nvcc computes them where they are used, which takes 0.2 more, and
 //      unrolled they are 2 to 5 KB of code that comes from cold memory, which takes 0.3 more. A product of rounded
 //      roots is off by as much as all its factors, so the second and the fourth power of a root are computed apart.
-//      On the device, by events with cold caches, 1024 to 16384 points take 0.95, 1.45, 1.49, 2.09 and 2.64 µs
-//      beyond an empty kernel of 4.6 on an H200. One block up to 2048 points and a cluster of M / 32 blocks beyond,
-//      eight points a thread, took 1.28, 1.94, 2.19, 2.49 and 2.80, `torch.fft.fft` takes 2.1, 3.3, 4.1, 5.2 and
-//      10.4, and a kernel that only loads and stores the points 0.6 to 0.9.
+//      On the device, by events with cold caches, 1024 to 16384 points take 0.98, 1.35, 1.56, 2.05 and 2.74 µs
+//      beyond an empty kernel of 4.5 on an H200. One block up to 2048 points and a cluster of M / 32 blocks beyond,
+//      eight points a thread, took 1.29, 1.86, 2.38, 2.54 and 2.77, `torch.fft.fft` takes 2.1, 3.2, 4.2, 5.2 and
+//      10.5, and a kernel that only loads and stores the points 0.7 to 1.0.
 //      Longer transforms, and those from 4096 points on without clusters, go through memory in two passes, from 2^21
 //      on in three. A pass transforms 64 to 1024 points in shared memory, 16 in a thread's registers, in up to three
 //      steps of radix 4 to 16; the first leaves its results in the order that lets the others work in place, in the
@@ -109,16 +109,14 @@ __device__ __forceinline__ FftRoots fft_roots(float turns) {
     return {fft_quick_root(turns), fft_quick_root(2.0f * turns), fft_quick_root(4.0f * turns)};
 }
 
-// Multiplies v[k] by the k-th power of a root.
-__device__ __forceinline__ void fft_turn(float2* v, const FftRoots& roots) {
-    float2 third = fft_product(roots.second, roots.first);
-    v[1] = fft_product(v[1], roots.first);
-    v[2] = fft_product(v[2], roots.second);
-    v[3] = fft_product(v[3], third);
-    v[4] = fft_product(v[4], roots.fourth);
-    v[5] = fft_product(v[5], fft_product(roots.fourth, roots.first));
-    v[6] = fft_product(v[6], fft_product(roots.fourth, roots.second));
-    v[7] = fft_product(v[7], fft_product(roots.fourth, third));
+// Multiplies v[0] by the k-th power of a root, to v[k].
+__device__ __forceinline__ void fft_powers(float2* v, const FftRoots& roots) {
+    v[1] = fft_product(v[0], roots.first);
+    v[2] = fft_product(v[0], roots.second);
+    v[3] = fft_product(v[0], fft_product(roots.second, roots.first));
+#pragma unroll
+    for (int k = 4; k < 8; ++k)
+        v[k] = fft_product(v[k - 4], roots.fourth);
 }
 
 // Multiplies v[k] by roots[k], from 1 on.
@@ -425,8 +423,12 @@ __global__ void __launch_bounds__(kMaxThreads)
         int at = i - 64;
         roots[i] = fft_quick_root(at < 0 ? i / 64.0f : (float)(at / kLength * (at % kLength)) / M);
     }
-    float2 own = fft_quick_root((float)(m * g) / N), v[8];
+    float2 own[8] = {fft_quick_root((float)(m * g) / N)}, v[8];
     FftRoots eighths = fft_roots((float)m / (N / 8));
+    unsigned its_barrier[8];
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+        its_barrier[e] = fft_its(barrier, e);
     fft_wait_for_cluster();
     __syncthreads();
 
@@ -443,12 +445,11 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int r = 0; r < 8; ++r)
         v[r] = points[(g * 8 + r) * kColumns + column];
     fft_in_registers<8>(v);
-    fft_turn(v, eighths);
+    fft_powers(own, eighths);
 #pragma unroll
     for (int e = 0; e < 8; ++e) { // row g of block e
-        unsigned its_barrier = fft_its(barrier, e);
         unsigned place = shared_address(&rows[g * kRow + m]);
-        fft_send(its_barrier + (place - barrier), fft_product(v[e], own), its_barrier);
+        fft_send(its_barrier[e] + (place - barrier), fft_product(v[e], own[e]), its_barrier[e]);
     }
 
     int row = threadIdx.x / kLength, j = threadIdx.x % kLength;
