@@ -1,20 +1,20 @@
-// idea: One cluster transforms columns, then rows, and exchanges points between its blocks' shared memory
-// why: In step 1 each of 64 blocks reads all of the input and multiplies every point. Here 64 M points are M columns
-//      of 64 and then 64 rows of M, as few operations as a fast transform needs. Up to 2048 points one block does it,
-//      beyond that a cluster of up to eight: a block has 32 columns, and sends each result to the block that has its
-//      row. The stores count themselves at the receiver's barrier, so nothing waits for a fence: on an H200, 16384
-//      points take 1.9 µs beyond an empty launch so, and 3.5 with a barrier of the cluster. A thread has eight points
-//      and takes up to five steps of radix 8, the last of radix 2, 4 or 8. Roots are computed while points are on
-//      their way, most of them once a block, into tables: up to 2048 points that saves 0.2 to 0.4 µs on the device,
-//      to 8192 0.1, as the threads of a block would otherwise compute as long as they wait. A product of rounded
-//      roots is off by as much as all its factors, so the second and the fourth power of a root are computed apart,
-//      which halves the error and takes 0.5. Roots by calls of one function are slower by 0.7.
-//      By `evaluate`, 16384 points take 13.4 µs in fp32 and 15.6 in bf16, where an empty launch takes 10.4 and 11.1;
-//      step 1 takes 4 µs more than this one in fp32, in turn with it. On the device 1024, 4096 and 16384 points take
-//      5.8, 6.6 and 7.3 µs, where cuFFT with its packing takes 11.1, 12.5 and 19.6, an empty kernel 4.3 to 4.5, and
-//      one that only loads and stores the points 5.2 to 5.5. On another machine an empty kernel took 2.75, this one
-//      4.4 to 5.7 before it had the tables, and cuFFT 9.7 to 18.5. The times by `evaluate` are from before the tables
-//      and before the wait had the scope of the cluster.
+// idea: One launch: blocks that each read all points, or a cluster that exchanges points between shared memories
+// why: In step 1 each of 64 blocks reads all of the input and multiplies every point. Here columns are transformed
+//      and then rows, as few operations as a fast transform needs. From 256 to 2048 points up to eight blocks read
+//      all points too, but 256 threads add them up, to one sum each, as they come, and 64 threads transform the
+//      sums. So blocks exchange nothing, for 8 or 16 KB that each has to read. From 4096 points on a cluster of
+//      eight shares the points, and a block sends its columns' results to the blocks that have their rows. The
+//      stores count themselves at the receiver's barrier, so nothing waits for a fence, which takes 1.6 µs less than
+//      a barrier of the cluster at 16384 points. With fewer blocks each has more instructions to issue: at 4096
+//      points two, four and eight take 2.3, 1.8 and 1.7. There a thread has four points, for six steps of radix 4,
+//      which takes another 0.1 to 0.2 off; from 8192 points on it has eight, for five steps of up to radix 8.
+//      Roots are computed while points are on their way, by polynomials and into tables, and are in registers when
+//      the points come. Without the tables nvcc computes them where they are used, which takes 0.2 more, and
+//      unrolled they are 2 to 5 KB of code that comes from cold memory, which takes 0.3 more. A product of rounded
+//      roots is off by as much as all its factors, so the second and the fourth power of a root are computed apart.
+//      On the device, by events with cold caches, 1024 to 16384 points take 1.01, 1.24, 1.52, 2.16 and 3.20 µs
+//      beyond an empty kernel of 4.5 on an H200. One block up to 2048 points and a cluster of M / 32 blocks beyond,
+//      eight points a thread, took 1.43, 1.85, 2.23, 2.72 and 3.14.
 //      Longer transforms, and those from 4096 points on without clusters, go through memory in two passes, from 2^21
 //      on in three. A pass transforms 64 to 1024 points in shared memory, 16 in a thread's registers, in up to three
 //      steps of radix 4 to 16; the first leaves its results in the order that lets the others work in place. Between
@@ -23,13 +23,14 @@
 //      cudaMallocAsync 2.1, and with all 8 bytes allocated 2.5; cuFFT takes 1.5. A later launch begins before the one
 //      before it ends. 2^20 points take 22.2 µs on the device and 2^24 235, where cuFFT with its packing takes 32.6
 //      and 393, and passes of eight points a thread took 30.8 and 333.
-//      What binds it now: latency. Of 2.5 µs in the kernel, 1.0 is the way of the points from memory, 0.3 to 0.5 the
-//      exchange, 0.4 the last step and its stores.
+//      What binds it now: latency. Of 1800 cycles in the kernel at 1024 points, 1050 are the way of the points from
+//      memory, 250 the sums and their barrier, 500 four steps and the stores. About 160 are for code from cold
+//      memory.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-constexpr int kShort = 512; // points that one block transforms two a thread
+constexpr int kShort = 128; // points that one block transforms two a thread
 constexpr int kMaxThreads = 256;
 
 // exp(-2 pi i turns)
@@ -37,6 +38,22 @@ __device__ __forceinline__ float2 fft_root(float turns) {
     float2 root;
     sincospif(-2.0f * turns, &root.y, &root.x);
     return root;
+}
+
+// The same by fewer instructions: the nearest quarter of a turn by its number, the rest by polynomials. Off by at
+// most 7e-8. The passes of long transforms would spill registers with it.
+__device__ __forceinline__ float2 fft_quick_root(float turns) {
+    float shifted = fmaf(turns, 4.0f, 12582912.0f); // 1.5 * 2^23, so that the low bits are the number
+    unsigned quarter = __float_as_uint(shifted);
+    float rest = fmaf(shifted - 12582912.0f, -0.25f, turns), square = rest * rest;
+    float sine = fmaf(fmaf(-75.4533997f, square, 81.5939407f), square, -41.3416748f);
+    sine = fmaf(rest, 6.28318548f, rest * fmaf(sine, square, -1.74845560e-7f)); // 2 pi in two parts
+    float cosine = fmaf(fmaf(59.2459679f, square, -85.4437408f), square, 64.9393234f);
+    cosine = fmaf(fmaf(cosine, square, -19.7392082f), square, 1.0f);
+    bool odd = quarter & 1;
+    unsigned real = __float_as_uint(odd ? sine : cosine), img = __float_as_uint(odd ? cosine : sine);
+    return make_float2(__uint_as_float(real ^ ((quarter + 1) & 2) << 30),
+                       __uint_as_float(img ^ (~quarter & 2) << 30));
 }
 
 __device__ __forceinline__ float2 fft_product(float2 a, float2 b) {
@@ -91,26 +108,70 @@ struct FftRoots {
 };
 
 __device__ __forceinline__ FftRoots fft_roots(float turns) {
-    return {fft_root(turns), fft_root(2.0f * turns), fft_root(4.0f * turns)};
+    return {fft_quick_root(turns), fft_quick_root(2.0f * turns), fft_quick_root(4.0f * turns)};
 }
 
-// Multiplies v[k] by the k-th power of a root.
-__device__ __forceinline__ void fft_turn(float2* v, const FftRoots& roots) {
-    float2 third = fft_product(roots.second, roots.first);
-    v[1] = fft_product(v[1], roots.first);
-    v[2] = fft_product(v[2], roots.second);
-    v[3] = fft_product(v[3], third);
-    v[4] = fft_product(v[4], roots.fourth);
-    v[5] = fft_product(v[5], fft_product(roots.fourth, roots.first));
-    v[6] = fft_product(v[6], fft_product(roots.fourth, roots.second));
-    v[7] = fft_product(v[7], fft_product(roots.fourth, third));
+// Multiplies v[0] by the k-th power of a root, to v[k].
+__device__ __forceinline__ void fft_powers(float2* v, const FftRoots& roots) {
+    v[1] = fft_product(v[0], roots.first);
+    v[2] = fft_product(v[0], roots.second);
+    v[3] = fft_product(v[0], fft_product(roots.second, roots.first));
+#pragma unroll
+    for (int k = 4; k < 8; ++k)
+        v[k] = fft_product(v[k - 4], roots.fourth);
 }
 
-// The same by a table: `first` is the place of the first power.
+// Multiplies v[k] by roots[k], from 1 on.
+template <int kPoints> __device__ __forceinline__ void fft_turn(float2* v, const float2* roots) {
+#pragma unroll
+    for (int k = 1; k < kPoints; ++k)
+        v[k] = fft_product(v[k], roots[k]);
+}
+
+// The same by a table: `first` is the place of the first root.
 __device__ __forceinline__ void fft_turn(float2* v, const float2* table, int first) {
 #pragma unroll
     for (int k = 1; k < 8; ++k)
         v[k] = fft_product(v[k], table[k * first]);
+}
+
+// One result of a transform of kPoints: the sum of points[r] times a root to the power r. The powers that are needed
+// are that root to the power kPoints / 2 (1 or -1), kPoints / 4 ... 1.
+template <int kPoints>
+__device__ __forceinline__ float2 fft_one_result(float2* points, const float2* powers) {
+#pragma unroll
+    for (int half = kPoints / 2, level = 0; half >= 1; half /= 2, ++level)
+#pragma unroll
+        for (int r = 0; r < half; ++r) {
+            float2 a = points[r], b = points[r + half], root = powers[level];
+            points[r] = level == 0 ? make_float2(a.x + root.x * b.x, a.y + root.x * b.y)
+                                   : fft_sum(a, fft_product(b, root));
+        }
+    return points[0];
+}
+
+constexpr int kSet = 20,
+              kLine = 82; // places with padding against conflicts: of 16 points, and of four such sets
+
+// The first two of the three steps that transform 64 points, by 16 neighbouring threads with four points each. Then
+// result `thread` of the last step is one of line[thread + kSet * r].
+__device__ __forceinline__ void fft_two_steps(float2* v, int thread, const float2* first,
+                                              const float2* second, float2* line) {
+    fft_in_registers<4>(v);
+    fft_turn<4>(v, first);
+#pragma unroll
+    for (int a = 0; a < 4; ++a)
+        line[a * kSet + thread] = v[a];
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+        v[r] = line[thread / 4 * kSet + thread % 4 + 4 * r];
+    fft_in_registers<4>(v);
+    fft_turn<4>(v, second);
+    __syncwarp();
+#pragma unroll
+    for (int a = 0; a < 4; ++a)
+        line[thread % 4 * kSet + thread / 4 + 4 * a] = v[a];
 }
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -137,12 +198,18 @@ __device__ __forceinline__ void fft_wait_for_cluster() {
 #endif
 }
 
-// Writes to the same place in the shared memory of another block, whose barrier counts the bytes.
-__device__ __forceinline__ void fft_send(int block, unsigned place, float2 point, unsigned barrier) {
+// What another block's shared memory has at the same place.
+__device__ __forceinline__ unsigned fft_its(unsigned place, int block) {
+    unsigned its = place;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    unsigned its_place, its_barrier;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(its_place) : "r"(place), "r"(block));
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(its_barrier) : "r"(barrier), "r"(block));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(its) : "r"(place), "r"(block));
+#endif
+    return its;
+}
+
+// Writes to another block's shared memory. Its barrier counts the bytes.
+__device__ __forceinline__ void fft_send(unsigned its_place, float2 point, unsigned its_barrier) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm volatile(
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(its_place),
         "f"(point.x), "f"(point.y), "r"(its_barrier)
@@ -160,50 +227,213 @@ __device__ __forceinline__ void fft_wait(unsigned barrier) {
 #endif
 }
 
-// N = 64 * M points, M = 1 << kLogM, by one block or a cluster of M / 32. The first two steps transform columns:
-// 64 points that are M apart. What they make goes to the block that has the row, and the other steps transform rows
-// of M points.
+// N = 256 * kBlocks points, by blocks that never meet. Each reads all points: its results are those of its own number
+// modulo kBlocks, a transform of 256 sums of kBlocks points. All threads add, 64 of them transform by four steps.
+template <int kBlocks>
+__global__ void __launch_bounds__(kMaxThreads)
+    fft_apart_bf16_kernel_optimized(const __nv_bfloat16* input_real, const __nv_bfloat16* input_img,
+                                    __nv_bfloat16* output_real, __nv_bfloat16* output_img) {
+    constexpr int kSums = kMaxThreads, N = kSums * kBlocks;
+    __shared__ float2 table[kSums], sums[kSums], rows[kSums], lines[4 * kLine];
+    int t = threadIdx.x, block = blockIdx.x, u = t % 16, row = t / 16;
+    __nv_bfloat16 real[kBlocks], img[kBlocks];
+#pragma unroll
+    for (int r = 0; r < kBlocks; ++r) {
+        real[r] = input_real[t + kSums * r];
+        img[r] = input_img[t + kSums * r];
+    }
+    // Roots of 256, and the thread's own one of N, while the points are on their way. If nvcc unrolled the loop, it
+    // would compute them before it loads points, or where they are used.
+#pragma unroll 1
+    for (int step = kBlocks; step >= 0; step -= kBlocks)
+        (step > 0 ? table : rows)[t] = fft_quick_root((float)((step > 0 ? step : block) * t) * (1.0f / N));
+    __syncthreads();
+    float2 own = rows[t], powers[4], first[4], second[4], third[4];
+#pragma unroll
+    for (int order = 2, level = 0; order <= kBlocks; order *= 2, ++level)
+        powers[level] = table[kSums / order * block % kSums];
+    if (t < 64)
+#pragma unroll
+        for (int a = 1; a < 4; ++a) {
+            first[a] = table[a * t];
+            second[a] = table[4 * a * u];
+            third[a] = table[16 * a * (u % 4)];
+        }
+
+    float2 all[kBlocks];
+#pragma unroll
+    for (int r = 0; r < kBlocks; ++r)
+        all[r] = make_float2(__bfloat162float(real[r]), __bfloat162float(img[r]));
+    sums[t] = fft_product(fft_one_result<kBlocks>(all, powers), own);
+    __syncthreads();
+    float2 v[4];
+    if (t < 64) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+            v[r] = sums[t + 64 * r];
+        fft_in_registers<4>(v);
+        fft_turn<4>(v, first);
+#pragma unroll
+        for (int a = 0; a < 4; ++a)
+            rows[64 * a + t] = v[a];
+    }
+    __syncthreads();
+    if (t < 64) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+            v[r] = rows[64 * row + u + 16 * r];
+        float2* line = lines + row * kLine;
+        fft_two_steps(v, u, second, third, line);
+        __syncwarp();
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+            v[r] = line[u + kSet * r];
+        fft_in_registers<4>(v);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            int to = block + kBlocks * (row + 4 * (u + 16 * k));
+            output_real[to] = __float2bfloat16(v[k].x);
+            output_img[to] = __float2bfloat16(v[k].y);
+        }
+    }
+}
+
+constexpr int kBlocks = 8; // of a cluster
+
+// 4096 points: 64 columns of 64, then 64 rows of 64, in three steps of radix 4 each. A block has four warps with four
+// points a thread, as two with eight points would have twice as many instructions to issue, one after another.
+__global__ void __launch_bounds__(128)
+    fft_square_bf16_kernel_optimized(const __nv_bfloat16* input_real, const __nv_bfloat16* input_img,
+                                     __nv_bfloat16* output_real, __nv_bfloat16* output_img) {
+    constexpr int M = 64, N = M * M, kColumns = M / kBlocks, kRows = M / kBlocks;
+    __shared__ float2 points[M * kColumns], others[68 * kColumns], rows[kRows * M], lines[kRows * kLine],
+        roots[M];
+    __shared__ unsigned long long arrived;
+    unsigned barrier = shared_address(&arrived);
+    int rank = blockIdx.x, column = threadIdx.x % kColumns, g = threadIdx.x / kColumns,
+        m = rank * kColumns + column;
+    __nv_bfloat16 real[4], img[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+        real[r] = input_real[(g + 16 * r) * M + m];
+        img[r] = input_img[(g + 16 * r) * M + m];
+    }
+    fft_expect(barrier, kRows * M * sizeof(float2));
+    // Roots while the points are on their way.
+#pragma unroll 2
+    for (int e = 0; e < 4; ++e)
+        points[e * 128 + threadIdx.x] = fft_quick_root((float)(m * (g + 16 * e)) * (1.0f / N));
+    if (threadIdx.x < M)
+        roots[threadIdx.x] = fft_quick_root((float)threadIdx.x * (1.0f / M));
+    int row = threadIdx.x / 16, u = threadIdx.x % 16;
+    float2 column_roots[2][4], own[4], row_roots[2][4];
+    unsigned its_barrier[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+        own[e] = points[e * 128 + threadIdx.x];
+        its_barrier[e] = fft_its(barrier, (g + 16 * e) / kRows);
+    }
+    fft_wait_for_cluster();
+    __syncthreads();
+#pragma unroll
+    for (int a = 1; a < 4; ++a) {
+        column_roots[0][a] = roots[a * g];
+        column_roots[1][a] = roots[4 * a * (g % 4)];
+        row_roots[0][a] = roots[a * u];
+        row_roots[1][a] = roots[4 * a * (u % 4)];
+    }
+
+    float2 v[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+        v[r] = make_float2(__bfloat162float(real[r]), __bfloat162float(img[r]));
+    fft_in_registers<4>(v);
+    fft_turn<4>(v, column_roots[0]);
+#pragma unroll
+    for (int a = 0; a < 4; ++a)
+        points[(a * 16 + g) * kColumns + column] = v[a];
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+        v[r] = points[(g / 4 * 16 + g % 4 + 4 * r) * kColumns + column];
+    fft_in_registers<4>(v);
+    fft_turn<4>(v, column_roots[1]);
+#pragma unroll
+    for (int a = 0; a < 4; ++a)
+        others[(g % 4 * 17 + g / 4 + 4 * a) * kColumns + column] = v[a];
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+        v[r] = others[(r * 17 + g) * kColumns + column];
+    fft_in_registers<4>(v);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) { // row g + 16 e of all
+        unsigned place = shared_address(&rows[(g + 16 * e) % kRows * M + m]);
+        fft_send(its_barrier[e] + (place - barrier), fft_product(v[e], own[e]), its_barrier[e]);
+    }
+    fft_wait(barrier);
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+        v[r] = rows[row * M + u + 16 * r];
+    fft_two_steps(v, u, row_roots[0], row_roots[1], lines + row * kLine);
+    __syncthreads();
+    // Neighbouring threads have neighbouring rows, which are neighbours in the output.
+    row = threadIdx.x % kRows;
+    u = threadIdx.x / kRows;
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+        v[r] = lines[row * kLine + u + kSet * r];
+    fft_in_registers<4>(v);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        int to = rank * kRows + row + M * (u + 16 * k);
+        output_real[to] = __float2bfloat16(v[k].x);
+        output_img[to] = __float2bfloat16(v[k].y);
+    }
+}
+
+// N = 64 * M points, M = 1 << kLogM, by a cluster. The first two steps transform columns: 64 points that are M apart.
+// What they make goes to the block that has the row, and the other steps transform rows of M points. A thread has
+// eight points: of radix 4 there would be seven steps.
 template <int kLogM>
 __global__ void __launch_bounds__(kMaxThreads)
     fft_bf16_kernel_optimized(const __nv_bfloat16* input_real, const __nv_bfloat16* input_img,
                               __nv_bfloat16* output_real, __nv_bfloat16* output_img) {
     constexpr int M = 1 << kLogM, N = 64 * M;
-    constexpr int kBlocks = M > 32 ? M / 32 : 1, kColumns = M / kBlocks, kRows = 64 / kBlocks;
-    constexpr int kLength = M / 8; // of a row's transforms behind its first step
-    constexpr bool kTwoMore = kLength > 8;
-    constexpr int kLast = kTwoMore ? kLength / 8 : kLength; // points of the last step
+    constexpr int kColumns = M / kBlocks, kRows = 64 / kBlocks, kThreads = 8 * kColumns;
+    constexpr int kLength = M / 8,
+                  kLast = kLength / 8; // of a row's transforms behind its first step; of the last step
     constexpr int kRow = M + (kLength == 32 ? 0 : kLength),
                   kLastRow = M + 1; // with padding against conflicts
     __shared__ float2 points[64 * kColumns + kRows], rows[kRows * kRow];
-    // Roots of 64, of M and, where that is no more than there are threads, of N / 8.
-    constexpr int kEighths = M <= 32 ? N / 8 : 0, kRoots = 64 + M + kEighths;
-    __shared__ float2 roots[kRoots];
-    const float2 *row_roots = roots + 64, *eighth_roots = row_roots + M;
+    __shared__ float2 roots[64 + M]; // of 64, and those of M in the order of their use
+    const float2* row_roots = roots + 64;
     __shared__ unsigned long long arrived;
     unsigned barrier = shared_address(&arrived);
-    int rank = kBlocks > 1 ? (int)blockIdx.x : 0;
-    int column = threadIdx.x % kColumns, g = threadIdx.x / kColumns, m = rank * kColumns + column;
+    int rank = blockIdx.x, column = threadIdx.x % kColumns, g = threadIdx.x / kColumns,
+        m = rank * kColumns + column;
     __nv_bfloat16 real[8], img[8];
 #pragma unroll
     for (int r = 0; r < 8; ++r) {
         real[r] = input_real[(g + 8 * r) * M + m];
         img[r] = input_img[(g + 8 * r) * M + m];
     }
-    if constexpr (kBlocks > 1)
-        fft_expect(barrier, kRows * M * sizeof(float2));
-    // roots while the points are on their way
+    fft_expect(barrier, kRows * M * sizeof(float2));
+    // Roots while the points are on their way.
 #pragma unroll 1
-    for (int i = threadIdx.x; i < kRoots; i += blockDim.x)
-        roots[i] = fft_root(i < 64 ? i / 64.0f : i < 64 + M ? (i - 64.0f) / M : (i - 64.0f - M) / (N / 8));
-    FftRoots eighths;
-    if constexpr (kEighths == 0)
-        eighths = fft_roots((float)m / (N / 8));
-    float2 root = fft_root((float)(g * m) / N);
-    if constexpr (kBlocks > 1)
-        fft_wait_for_cluster();
+    for (int i = threadIdx.x; i < 64 + M; i += kThreads) {
+        int at = i - 64;
+        roots[i] = fft_quick_root(at < 0 ? i / 64.0f : (float)(at / kLength * (at % kLength)) / M);
+    }
+    float2 own[8] = {fft_quick_root((float)(m * g) / N)}, v[8];
+    FftRoots eighths = fft_roots((float)m / (N / 8));
+    unsigned its_barrier[8];
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+        its_barrier[e] = fft_its(barrier, e);
+    fft_wait_for_cluster();
     __syncthreads();
 
-    float2 v[8];
 #pragma unroll
     for (int r = 0; r < 8; ++r)
         v[r] = make_float2(__bfloat162float(real[r]), __bfloat162float(img[r]));
@@ -217,55 +447,42 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int r = 0; r < 8; ++r)
         v[r] = points[(g * 8 + r) * kColumns + column];
     fft_in_registers<8>(v);
-    if constexpr (kEighths > 0)
-        fft_turn(v, eighth_roots, m);
-    else
-        fft_turn(v, eighths);
+    fft_powers(own, eighths);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) { // row g + 8 e of all
-        constexpr int kEach = 8 / kBlocks;
-        float2* place = &rows[(g + 8 * (e % kEach)) * kRow + m];
-        if constexpr (kBlocks > 1)
-            fft_send(e / kEach, shared_address(place), fft_product(v[e], root), barrier);
-        else
-            *place = fft_product(v[e], root);
+    for (int e = 0; e < 8; ++e) { // row g of block e
+        unsigned place = shared_address(&rows[g * kRow + m]);
+        fft_send(its_barrier[e] + (place - barrier), fft_product(v[e], own[e]), its_barrier[e]);
     }
 
     int row = threadIdx.x / kLength, j = threadIdx.x % kLength;
-    if constexpr (kBlocks > 1)
-        fft_wait(barrier);
-    else
-        __syncthreads();
+    fft_wait(barrier);
 #pragma unroll
     for (int r = 0; r < 8; ++r)
         v[r] = rows[row * kRow + j + kLength * r];
     fft_in_registers<8>(v);
-    fft_turn(v, row_roots, j);
-    int digit = 0; // of the results of two more steps
-    if constexpr (kTwoMore) {
-        // A row has threads of one warp. Its eighths are turned by kLast points, against conflicts.
-        __syncwarp();
-#pragma unroll
-        for (int a = 0; a < 8; ++a)
-            rows[row * kRow + a * kLength + (j + a * kLast) % kLength] = v[a];
-        __syncwarp();
-        digit = j / kLast;
-        j %= kLast;
-#pragma unroll
-        for (int r = 0; r < 8; ++r)
-            v[r] = rows[row * kRow + digit * kLength + (j + kLast * (r + digit)) % kLength];
-        fft_in_registers<8>(v);
-        fft_turn(v, row_roots, 8 * j);
-    }
+    fft_turn(v, row_roots + j, kLength);
+    // A row has threads of one warp. Its eighths are turned by kLast points, against conflicts.
+    __syncwarp();
 #pragma unroll
     for (int a = 0; a < 8; ++a)
-        points[row * kLastRow + (kTwoMore ? digit + 8 * a : a) * kLast + j] = v[a];
+        rows[row * kRow + a * kLength + (j + a * kLast) % kLength] = v[a];
+    __syncwarp();
+    int digit = j / kLast;
+    j %= kLast;
+#pragma unroll
+    for (int r = 0; r < 8; ++r)
+        v[r] = rows[row * kRow + digit * kLength + (j + kLast * (r + digit)) % kLength];
+    fft_in_registers<8>(v);
+    fft_turn(v, row_roots + 8 * j, kLength);
+#pragma unroll
+    for (int a = 0; a < 8; ++a)
+        points[row * kLastRow + (digit + 8 * a) * kLast + j] = v[a];
     __syncthreads();
-    // Neighbouring threads have neighbouring rows, which are neighbours in the output.
+    // Neighbouring threads have neighbouring rows, as above.
     row = threadIdx.x % kRows;
 #pragma unroll
     for (int i = 0; i < 8 / kLast; ++i) {
-        int place = threadIdx.x / kRows + i * (kColumns * 8 / kRows);
+        int place = threadIdx.x / kRows + i * kThreads / kRows;
 #pragma unroll
         for (int k = 0; k < kLast; ++k)
             v[k] = points[row * kLastRow + place * kLast + k];
@@ -641,42 +858,52 @@ void fft_by_passes_bf16(const __nv_bfloat16* input_real, const __nv_bfloat16* in
         cudaFree(between.lower);
 }
 
-template <int kLogM>
-bool fft_start_bf16(const __nv_bfloat16* input_real, const __nv_bfloat16* input_img,
-                    __nv_bfloat16* output_real, __nv_bfloat16* output_img) {
-    constexpr int M = 1 << kLogM, kBlocks = M > 32 ? M / 32 : 1;
+// Starts a cluster of kBlocks. Not every GPU has them.
+template <class Kernel>
+bool fft_start_bf16(Kernel kernel, int threads, const __nv_bfloat16* input_real,
+                    const __nv_bfloat16* input_img, __nv_bfloat16* output_real, __nv_bfloat16* output_img) {
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {kBlocks, 1, 1};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(kBlocks);
-    config.blockDim = dim3(8 * M / kBlocks);
+    config.blockDim = dim3(threads);
     config.attrs = &attribute;
-    config.numAttrs = kBlocks > 1;
-    if (cudaLaunchKernelEx(&config, fft_bf16_kernel_optimized<kLogM>, input_real, input_img, output_real,
-                           output_img) == cudaSuccess)
+    config.numAttrs = 1;
+    if (cudaLaunchKernelEx(&config, kernel, input_real, input_img, output_real, output_img) == cudaSuccess)
         return true;
-    cudaGetLastError(); // a GPU without clusters
+    cudaGetLastError();
     return false;
 }
 
 extern "C" void fft_bf16_optimized(const __nv_bfloat16* input_real, const __nv_bfloat16* input_img,
                                    __nv_bfloat16* output_real, __nv_bfloat16* output_img, int N) {
     bool started = false;
-    if (N == 1024)
-        started = fft_start_bf16<4>(input_real, input_img, output_real, output_img);
-    else if (N == 2048)
-        started = fft_start_bf16<5>(input_real, input_img, output_real, output_img);
-    else if (N == 4096)
-        started = fft_start_bf16<6>(input_real, input_img, output_real, output_img);
+    if (N == 4096)
+        started = fft_start_bf16(fft_square_bf16_kernel_optimized, 128, input_real, input_img, output_real,
+                                 output_img);
     else if (N == 8192)
-        started = fft_start_bf16<7>(input_real, input_img, output_real, output_img);
+        started =
+            fft_start_bf16(fft_bf16_kernel_optimized<7>, 128, input_real, input_img, output_real, output_img);
     else if (N == 16384)
-        started = fft_start_bf16<8>(input_real, input_img, output_real, output_img);
+        started =
+            fft_start_bf16(fft_bf16_kernel_optimized<8>, 256, input_real, input_img, output_real, output_img);
     if (started)
         return;
     if (N <= kShort)
         fft_short_bf16_kernel_optimized<<<1, kShort / 2>>>(input_real, input_img, output_real, output_img, N);
+    else if (N == 256)
+        fft_apart_bf16_kernel_optimized<1>
+            <<<1, kMaxThreads>>>(input_real, input_img, output_real, output_img);
+    else if (N == 512)
+        fft_apart_bf16_kernel_optimized<2>
+            <<<2, kMaxThreads>>>(input_real, input_img, output_real, output_img);
+    else if (N == 1024)
+        fft_apart_bf16_kernel_optimized<4>
+            <<<4, kMaxThreads>>>(input_real, input_img, output_real, output_img);
+    else if (N == 2048)
+        fft_apart_bf16_kernel_optimized<8>
+            <<<8, kMaxThreads>>>(input_real, input_img, output_real, output_img);
     else
         fft_by_passes_bf16(input_real, input_img, output_real, output_img, N);
 }
