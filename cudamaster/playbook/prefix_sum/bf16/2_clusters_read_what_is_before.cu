@@ -631,7 +631,7 @@ extern "C" void prefix_sum_bf16_optimized(__nv_bfloat16* output, const __nv_bflo
         started = prefix_sum_clusters_bf16<2>(output, input, N);
     else if (aligned && N <= 4 * kMost)
         started = prefix_sum_clusters_bf16<4>(output, input, N);
-    if (!started && N > 2 * kMost) // larger tiles pay for fewer rounds
+    if (!started) // larger tiles of longer inputs, for fewer rounds
         started = N <= 1 << 22 ? prefix_sum_rounds_bf16<256, 2>(output, input, N)
                                : prefix_sum_rounds_bf16<512, 1>(output, input, N);
     if (!started)

@@ -620,7 +620,7 @@ extern "C" void prefix_sum_optimized(float* output, const float* input, int N) {
         started = prefix_sum_clusters<2>(output, input, N);
     else if (aligned && N <= 4 * kMost)
         started = prefix_sum_clusters<4>(output, input, N);
-    if (!started && N > 2 * kMost) // larger tiles pay for fewer rounds
+    if (!started) // larger tiles of longer inputs, for fewer rounds
         started = N <= 1 << 22 ? prefix_sum_rounds<256, 2>(output, input, N)
                                : prefix_sum_rounds<512, 1>(output, input, N);
     if (!started)
