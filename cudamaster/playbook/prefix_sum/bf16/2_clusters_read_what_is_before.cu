@@ -24,16 +24,16 @@
 #include <cuda_runtime.h>
 
 constexpr int kThreads = 256;
-constexpr int kWidth = 8; // elements in 16 bytes
-constexpr int kAlone = 2; // vectors of 16 bytes a thread of a block that has all elements
-constexpr int kCluster = 8;
-constexpr int kMaxClusters = 8;
-constexpr int kNap = 20; // nanoseconds
+constexpr int kWidth = 8;      // elements in 16 bytes
+constexpr int kAlone = 2;      // vectors of 16 bytes a thread of a block that has all elements
+constexpr int kMaxBlocks = 64; // in clusters
+constexpr int kNap = 20;       // nanoseconds
 constexpr unsigned kFullMask = 0xffffffffu;
 
-__device__ float prefix_sum_warp_sum(float value) {
+// The sum over a warp, or over each group of kLanes of it.
+template <int kLanes = 32> __device__ float prefix_sum_warp_sum(float value) {
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
+    for (int distance = kLanes / 2; distance > 0; distance /= 2)
         value += __shfl_xor_sync(kFullMask, value, distance);
     return value;
 }
@@ -168,15 +168,17 @@ __device__ __forceinline__ void prefix_sum_wait(unsigned barrier) {
 // A tile per block, kVectors vectors of 16 bytes a thread. The blocks of a cluster share out what is before it, and each
 // warp tells all others what it found. Where the grid is one block, it needs no cluster. Input and output are aligned to
 // 16 bytes. Whole tiles need no code for an end, so that what runs lies together: cold instructions come from memory.
-template <int kVectors, bool kOneBlock, bool kWhole>
+template <int kVectors, int kCluster, bool kWhole>
 __global__ void __launch_bounds__(kThreads)
     prefix_sum_bf16_kernel_optimized(__nv_bfloat16* output, const __nv_bfloat16* input, int N) {
     constexpr int kWarps = kThreads / 32;
-    constexpr int kAll = kOneBlock ? kWarps : kWarps * kCluster; // of the cluster
-    __shared__ float2 of_warps[kAll];                            // before the cluster, and of the tile
+    constexpr int kAll = kWarps * kCluster; // of the cluster
+    constexpr bool kOneBlock = kCluster == 1;
+    constexpr int kMaxEarlier = kOneBlock ? 1 : kMaxBlocks / kCluster - 1;
+    __shared__ float2 of_warps[kAll]; // before the cluster, and of the tile
     __shared__ unsigned long long arrived;
     unsigned barrier = prefix_sum_shared(&arrived);
-    int rank = kOneBlock ? 0 : blockIdx.x % kCluster, lane = threadIdx.x % 32;
+    int rank = blockIdx.x % kCluster, lane = threadIdx.x % 32;
     int warp = rank * kWarps + threadIdx.x / 32; // of all
     int first = ((blockIdx.x * kWarps + threadIdx.x / 32) * kVectors * 32 + lane) * kWidth;
     uint4 own[kVectors];
@@ -184,11 +186,11 @@ __global__ void __launch_bounds__(kThreads)
     for (int v = 0; v < kVectors; ++v)
         own[v] = kWhole ? *(const uint4*)(input + first + v * 32 * kWidth)
                         : prefix_sum_load(input, first + v * 32 * kWidth, N);
-    uint4 earlier[kMaxClusters - 1][kVectors]; // of each cluster, all under way before the first is used
-    int cluster = kOneBlock ? 0 : blockIdx.x / kCluster;
+    uint4 earlier[kMaxEarlier][kVectors]; // of each cluster, all under way before the first is used
+    int cluster = blockIdx.x / kCluster;
     if (!kOneBlock) {
 #pragma unroll
-        for (int c = 0; c < kMaxClusters - 1; ++c)
+        for (int c = 0; c < kMaxEarlier; ++c)
 #pragma unroll
             for (int v = 0; v < kVectors; ++v)
                 if (c < cluster)
@@ -202,7 +204,7 @@ __global__ void __launch_bounds__(kThreads)
     float before = 0.0f;
     if (!kOneBlock) {
 #pragma unroll
-        for (int c = 0; c < kMaxClusters - 1; ++c)
+        for (int c = 0; c < kMaxEarlier; ++c)
 #pragma unroll
             for (int v = 0; v < kVectors; ++v) {
                 float y[kWidth];
@@ -247,10 +249,10 @@ __global__ void __launch_bounds__(kThreads)
 // an earlier call's, so nothing has to be cleared.
 constexpr int kRing = 3; // a tile that is scanned, one whose sum is published, one on its way
 constexpr int kRoundVectors = 8;
-constexpr int kMaxBlocks = 1024;
+constexpr int kMaxWords = 1024;
 constexpr int kLooks = 16; // until a block publishes again, in its first round
 
-__device__ ulonglong2 round_words[2][kMaxBlocks];
+__device__ ulonglong2 round_words[2][kMaxWords];
 
 __device__ __forceinline__ unsigned long long prefix_sum_now() {
     unsigned long long time;
@@ -303,11 +305,11 @@ __device__ __forceinline__ void prefix_sum_wait_for_tile(unsigned full, int pari
 #endif
 }
 
-// The sum of a number for each warp, in all threads.
+// The sum of a number of each warp, or of the first ones, in all threads.
 template <int kWarps>
-__device__ float prefix_sum_of_warps(const float (&of_warps)[kWarps], int before = kWarps) {
-    int lane = threadIdx.x % 32;
-    return prefix_sum_warp_sum(lane < kWarps && lane < before ? of_warps[lane] : 0.0f);
+__device__ float prefix_sum_of_warps(const float (&of_warps)[kWarps], int first = kWarps) {
+    int which = threadIdx.x % kWarps;
+    return prefix_sum_warp_sum<kWarps>(which < first ? of_warps[which] : 0.0f);
 }
 
 template <int kBlockThreads, int kBlocks> // threads of a block, blocks of a multiprocessor
@@ -428,13 +430,17 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks)
         of_rounds += prefix_sum_of_warps(of_round[odd]);
         long long first = ((long long)tile * kVectorsOfTile + at) * kWidth;
 #pragma unroll
-        for (int v = 0; v < kRoundVectors; ++v) {
+        for (int v = 0; v < kRoundVectors; ++v)
 #pragma unroll
             for (int k = 0; k < kWidth; ++k)
                 x[v][k] += before + offsets[v];
-            if (tile < whole)
+        if (tile < whole) {
+#pragma unroll
+            for (int v = 0; v < kRoundVectors; ++v)
                 prefix_sum_store_vector(output + first + v * 32 * kWidth, x[v]);
-            else
+        } else {
+#pragma unroll
+            for (int v = 0; v < kRoundVectors; ++v)
                 prefix_sum_store(output, x[v], first + v * 32 * kWidth, N);
         }
         stage = next_stage;
@@ -552,21 +558,23 @@ __global__ void __launch_bounds__(kLongThreads)
     }
 }
 
-// Whether clusters could be started: a GPU before sm_90 has none.
-template <int kVectors>
+// Whether clusters could be started: a GPU before sm_90 has none, and not every GPU has some of more than eight blocks.
+template <int kVectors, int kCluster>
 bool prefix_sum_clusters_bf16(__nv_bfloat16* output, const __nv_bfloat16* input, int N) {
+    constexpr int kTiles = kCluster * kThreads * kVectors * kWidth;
+    auto kernel = N % kTiles == 0 ? prefix_sum_bf16_kernel_optimized<kVectors, kCluster, true>
+                                  : prefix_sum_bf16_kernel_optimized<kVectors, kCluster, false>;
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {kCluster, 1, 1};
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(((N - 1) / (kCluster * kThreads * kVectors * kWidth) + 1) * kCluster);
+    config.gridDim = dim3(((N - 1) / kTiles + 1) * kCluster);
     config.blockDim = dim3(kThreads);
     config.attrs = &attribute;
     config.numAttrs = 1;
-    auto kernel = N % (kCluster * kThreads * kVectors * kWidth) == 0
-                      ? prefix_sum_bf16_kernel_optimized<kVectors, false, true>
-                      : prefix_sum_bf16_kernel_optimized<kVectors, false, false>;
-    if (cudaLaunchKernelEx(&config, kernel, output, input, N) == cudaSuccess)
+    if ((kCluster <= 8 ||
+         cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess) &&
+        cudaLaunchKernelEx(&config, kernel, output, input, N) == cudaSuccess)
         return true;
     cudaGetLastError();
     return false;
@@ -585,8 +593,8 @@ bool prefix_sum_rounds_bf16(__nv_bfloat16* output, const __nv_bfloat16* input, i
     blocks *= kBlocks;
     if (blocks > tiles)
         blocks = tiles;
-    if (blocks > kMaxBlocks)
-        blocks = kMaxBlocks;
+    if (blocks > kMaxWords)
+        blocks = kMaxWords;
     cudaLaunchAttribute together = {};
     together.id = cudaLaunchAttributeCooperative;
     together.val.cooperative = 1;
@@ -619,18 +627,19 @@ void prefix_sum_long_bf16(__nv_bfloat16* output, const __nv_bfloat16* input, int
 }
 
 extern "C" void prefix_sum_bf16_optimized(__nv_bfloat16* output, const __nv_bfloat16* input, int N) {
-    constexpr int kMost = kMaxClusters * kCluster * kThreads * kWidth; // elements, of one vector a thread
+    constexpr int kMost = kMaxBlocks * kThreads * kWidth; // elements, of one vector a thread
     bool aligned = (((size_t)output | (size_t)input) & 15) == 0, started = false;
     if (aligned && N <= kThreads * kAlone * kWidth) {
-        prefix_sum_bf16_kernel_optimized<kAlone, true, false><<<1, kThreads>>>(output, input, N);
+        prefix_sum_bf16_kernel_optimized<kAlone, 1, false><<<1, kThreads>>>(output, input, N);
         return;
     }
     if (aligned && N <= kMost)
-        started = prefix_sum_clusters_bf16<1>(output, input, N);
+        started = prefix_sum_clusters_bf16<1, 8>(output, input, N);
     else if (aligned && N <= 2 * kMost)
-        started = prefix_sum_clusters_bf16<2>(output, input, N);
+        started = prefix_sum_clusters_bf16<2, 8>(output, input, N);
     else if (aligned && N <= 4 * kMost)
-        started = prefix_sum_clusters_bf16<4>(output, input, N);
+        started = prefix_sum_clusters_bf16<4, 16>(output, input, N) ||
+                  prefix_sum_clusters_bf16<4, 8>(output, input, N);
     if (!started) // larger tiles of longer inputs, for fewer rounds
         started = N <= 1 << 22 ? prefix_sum_rounds_bf16<256, 2>(output, input, N)
                                : prefix_sum_rounds_bf16<512, 1>(output, input, N);
