@@ -13,12 +13,13 @@
 //      5.8, 6.0 and 6.7 µs, a kernel that only copies 5.3, 5.3, 5.3, 5.5 and 5.6, an empty one 4.5, and CUB 8.6, 9.2,
 //      9.4, 9.3 and 10.5 in the same run, where twice CUB's speed would be faster than a copy. On another machine an
 //      empty kernel took 2.75, and that held at 1024 alone.
-//      Longer inputs, and GPUs without clusters, take a clearing launch and a single pass: a block takes the next
-//      tile and looks back, 32 tiles at a time, to the nearest one that knows the sum of all before it. Tiles go one
-//      after another at 30 ns each, so twice the elements a tile take 2^26 from 116 to 108 µs (CUB 140); the pass
-//      begins before the clearing ends, which saves 0.8 at 2^20. 2^19 elements by clusters of 1024 threads a block
-//      took 8.0 instead of 10.9.
-//      What binds it now: the way of the bytes from memory and L2, 1.1 µs at 262144 beyond an empty kernel's time.
+//      Where the own tile is scanned while the others come, and whole tiles have code of their own, 262144 take up to
+//      0.1 less.
+//      Longer inputs go in rounds of a tile for each block, with all blocks there at once. Blocks tell each other by
+//      words that hold the time, so that an earlier call's are known. In step with each other they waited 1 µs a
+//      round, and 2^26 took 103 to 185 µs, 105 with a look back tile by tile. With a ring of tiles that the copy
+//      engine fills, a sum is published a round before it is needed: 74 (CUB 136, a copy 62).
+//      What binds it now: the way of the bytes from memory and L2, 0.9 µs at 262144 beyond a copy's time.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -165,9 +166,9 @@ __device__ __forceinline__ void prefix_sum_wait(unsigned barrier) {
 #endif
 }
 
-// A tile per block, kVectors vectors of 16 bytes a thread. The blocks of a cluster share out what is before it, and each
-// warp tells all others what it found. Where the grid is one block, it needs no cluster. Input and output are aligned to
-// 16 bytes. Whole tiles need no code for an end, so that what runs lies together: cold instructions come from memory.
+// A tile per block, kVectors vectors of 16 bytes a thread. The blocks of a cluster share out what is before it, and
+// each warp tells all others what it found. Where the grid is one block, it needs no cluster. Input and output are
+// aligned to 16 bytes. Whole tiles need no code for an end, so what runs lies together: instructions are cold, too.
 template <int kVectors, int kCluster, bool kWhole>
 __global__ void __launch_bounds__(kThreads)
     prefix_sum_bf16_kernel_optimized(__nv_bfloat16* output, const __nv_bfloat16* input, int N) {
@@ -242,11 +243,11 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// Long inputs: as many blocks as can be there at once go through the input in rounds, a tile each. The copy engine brings
-// tiles to a ring, and a block publishes the sum of a tile a round before it scans that tile. So in each round it finds
-// the sums of all tiles of the round in one look, and adds those of earlier rounds up itself. A word holds the sum, its
-// round, and the time, in 16 bytes that are written at once. One that is not younger than the block that reads it may be
-// an earlier call's, so nothing has to be cleared.
+// Long inputs: as many blocks as can be there at once go through the input in rounds, a tile each. The copy engine
+// brings tiles to a ring, and a block publishes the sum of a tile a round before it scans that tile. So in each round
+// it finds the sums of all its tiles in one look, and adds up those of earlier rounds itself. A word holds the sum,
+// its round, and the time, in 16 bytes that are written at once. One that is not younger than the block that reads it
+// may be an earlier call's, so nothing has to be cleared.
 constexpr int kRing = 3; // a tile that is scanned, one whose sum is published, one on its way
 constexpr int kRoundVectors = 8;
 constexpr int kMaxWords = 1024;
@@ -448,7 +449,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks)
     }
 }
 
-// GPUs without clusters and the copy engine: a block takes the next tile, scans it and looks back for what is before it.
+// GPUs without clusters and copy engine: a block takes the next tile, scans it and looks back for what is before it.
 constexpr int kLongThreads = 1024;
 constexpr int kLongVectors = 4; // of a thread
 constexpr int kLongTile = kLongThreads * kLongVectors * kWidth;
@@ -558,7 +559,7 @@ __global__ void __launch_bounds__(kLongThreads)
     }
 }
 
-// Whether clusters could be started: a GPU before sm_90 has none, and not every GPU has some of more than eight blocks.
+// Whether clusters could be started: a GPU before sm_90 has none, and not every GPU has those of 16 blocks.
 template <int kVectors, int kCluster>
 bool prefix_sum_clusters_bf16(__nv_bfloat16* output, const __nv_bfloat16* input, int N) {
     constexpr int kTiles = kCluster * kThreads * kVectors * kWidth;

@@ -15,11 +15,13 @@
 //      5.7, 5.8 and 7.2 µs, a kernel that only copies 5.1, 5.1, 5.3, 5.3 and 5.7, an empty one 4.3 to 4.5, and CUB
 //      7.9, 8.5, 8.5, 9.2 and 10.3 in the same run, where twice CUB's speed would be faster than a copy. On another
 //      machine an empty kernel took 2.75, and that held at 1024 alone.
-//      Longer inputs, and GPUs without clusters, take a clearing launch and a single pass: a block takes the next
-//      tile and looks back, 32 tiles at a time, to the nearest one that knows the sum of all before it. Tiles go one
-//      after another at 25 ns each, so twice the elements a tile take 2^26 from 200 µs to between 176 and 181 (CUB
-//      176 to 179); the pass begins before the clearing ends, which saves 1.3 to 1.6.
-//      What binds it now: the way of the bytes from memory and L2, 1.3 µs at 262144 beyond an empty kernel's time.
+//      Where the own tile is scanned while the others come, and whole tiles have code of their own, 262144 take 0.1
+//      less; clusters of 16, which each multiprocessor reads half as much for, another 0.1.
+//      Longer inputs go in rounds of a tile for each block, with all blocks there at once. Blocks tell each other by
+//      words that hold the time, so that an earlier call's are known. In step with each other they waited 1 µs a
+//      round, and 2^26 took 191 to 280 µs, 175 with a look back tile by tile. With a ring of tiles that the copy
+//      engine fills, a sum is published a round before it is needed: 147 (CUB 173, a copy 125).
+//      What binds it now: the way of the bytes from memory and L2, 1.2 µs at 262144 beyond a copy's time.
 // flags: -O3
 #include <cuda_runtime.h>
 
@@ -156,9 +158,9 @@ __device__ __forceinline__ void prefix_sum_wait(unsigned barrier) {
 #endif
 }
 
-// A tile per block, kVectors vectors of 16 bytes a thread. The blocks of a cluster share out what is before it, and each
-// warp tells all others what it found. Where the grid is one block, it needs no cluster. Input and output are aligned to
-// 16 bytes. Whole tiles need no code for an end, so that what runs lies together: cold instructions come from memory.
+// A tile per block, kVectors vectors of 16 bytes a thread. The blocks of a cluster share out what is before it, and
+// each warp tells all others what it found. Where the grid is one block, it needs no cluster. Input and output are
+// aligned to 16 bytes. Whole tiles need no code for an end, so what runs lies together: instructions are cold, too.
 template <int kVectors, int kCluster, bool kWhole>
 __global__ void __launch_bounds__(kThreads)
     prefix_sum_kernel_optimized(float* output, const float* input, int N) {
@@ -233,11 +235,11 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// Long inputs: as many blocks as can be there at once go through the input in rounds, a tile each. The copy engine brings
-// tiles to a ring, and a block publishes the sum of a tile a round before it scans that tile. So in each round it finds
-// the sums of all tiles of the round in one look, and adds those of earlier rounds up itself. A word holds the sum, its
-// round, and the time, in 16 bytes that are written at once. One that is not younger than the block that reads it may be
-// an earlier call's, so nothing has to be cleared.
+// Long inputs: as many blocks as can be there at once go through the input in rounds, a tile each. The copy engine
+// brings tiles to a ring, and a block publishes the sum of a tile a round before it scans that tile. So in each round
+// it finds the sums of all its tiles in one look, and adds up those of earlier rounds itself. A word holds the sum,
+// its round, and the time, in 16 bytes that are written at once. One that is not younger than the block that reads it
+// may be an earlier call's, so nothing has to be cleared.
 constexpr int kRing = 3; // a tile that is scanned, one whose sum is published, one on its way
 constexpr int kRoundVectors = 8;
 constexpr int kMaxWords = 1024;
@@ -439,7 +441,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks)
     }
 }
 
-// GPUs without clusters and the copy engine: a block takes the next tile, scans it and looks back for what is before it.
+// GPUs without clusters and copy engine: a block takes the next tile, scans it and looks back for what is before it.
 constexpr int kLongThreads = 512;
 constexpr int kLongVectors = 8; // of a thread
 constexpr int kLongTile = kLongThreads * kLongVectors * kWidth;
@@ -549,7 +551,7 @@ __global__ void __launch_bounds__(kLongThreads)
     }
 }
 
-// Whether clusters could be started: a GPU before sm_90 has none, and not every GPU has some of more than eight blocks.
+// Whether clusters could be started: a GPU before sm_90 has none, and not every GPU has those of 16 blocks.
 template <int kVectors, int kCluster> bool prefix_sum_clusters(float* output, const float* input, int N) {
     constexpr int kTiles = kCluster * kThreads * kVectors * kWidth;
     auto kernel = N % kTiles == 0 ? prefix_sum_kernel_optimized<kVectors, kCluster, true>
