@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cpu_device.run_text import run_text
 from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cpu.ptx import PtxError, translated
@@ -50,6 +51,48 @@ def test_all_shared_variables_of_a_program_have_addresses(build, debug):
 def test_honest_ptx_raises_nothing(build_checked, check):
     """The checker sees each access of inline PTX, and nothing wrong with these."""
     assert build_checked("ptx").found(check) == (set(), "")
+
+
+WORDS = """
+#include <cstdlib>
+#include <cuda_runtime.h>
+
+__device__ ulonglong2 word;
+__device__ int torn;
+
+// One block stores pairs of equal numbers, the other loads them.
+__global__ void pairs(int times) {
+    if (blockIdx.x % 2 == 0) {
+        for (unsigned long long i = 0; i < times; ++i)
+            asm volatile("{.reg .b128 w; mov.b128 w, {%1, %1}; st.relaxed.gpu.global.b128 [%0], w;}" ::"l"(&word),
+                         "l"(i)
+                         : "memory");
+        return;
+    }
+    for (int i = 0; i < times; ++i) {
+        ulonglong2 pair;
+        asm volatile("{.reg .b128 w; ld.relaxed.gpu.global.b128 w, [%2]; mov.b128 {%0, %1}, w;}"
+                     : "=l"(pair.x), "=l"(pair.y)
+                     : "l"(&word)
+                     : "memory");
+        if (pair.x != pair.y)
+            torn = 1;
+    }
+}
+int main(int, char** words) {
+    int times = std::atoi(words[1]), found = 0;
+    void* arguments[] = {&times};
+    cudaLaunchCooperativeKernel((void*)pairs, dim3(4), dim3(32), arguments);
+    cudaMemcpyFromSymbol(&found, torn, sizeof found);
+    return cudaDeviceSynchronize() != cudaSuccess || found != 0;
+}
+"""
+
+
+def test_nobody_sees_half_of_a_strong_access_of_16_bytes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A value and what says how old it is may come in one word, as PTX allows."""
+    ran = run_text(WORDS, (2_000_000,), tmp_path_factory)
+    assert ran.exit_code == 0, ran.stderr
 
 
 @pytest.mark.slow

@@ -13,26 +13,28 @@
 //      5.8, 6.0 and 6.7 µs, a kernel that only copies 5.3, 5.3, 5.3, 5.5 and 5.6, an empty one 4.5, and CUB 8.6, 9.2,
 //      9.4, 9.3 and 10.5 in the same run, where twice CUB's speed would be faster than a copy. On another machine an
 //      empty kernel took 2.75, and that held at 1024 alone.
-//      Longer inputs, and GPUs without clusters, take a clearing launch and a single pass: a block takes the next
-//      tile and looks back, 32 tiles at a time, to the nearest one that knows the sum of all before it. Tiles go one
-//      after another at 30 ns each, so twice the elements a tile take 2^26 from 116 to 108 µs (CUB 140); the pass
-//      begins before the clearing ends, which saves 0.8 at 2^20. 2^19 elements by clusters of 1024 threads a block
-//      took 8.0 instead of 10.9.
-//      What binds it now: the way of the bytes from memory and L2, 1.1 µs at 262144 beyond an empty kernel's time.
+//      Where the own tile is scanned while the others come, and whole tiles have code of their own, 262144 take up to
+//      0.1 less.
+//      Longer inputs go in rounds of a tile for each block, with all blocks there at once. Blocks tell each other by
+//      words that hold the time, so that an earlier call's are known. In step with each other they waited 1 µs a
+//      round, and 2^26 took 103 to 185 µs, 105 with a look back tile by tile. With a ring of tiles that the copy
+//      engine fills, a sum is published a round before it is needed: 74 (CUB 136, a copy 62).
+//      What binds it now: the way of the bytes from memory and L2, 0.9 µs at 262144 beyond a copy's time.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 constexpr int kThreads = 256;
-constexpr int kWidth = 8; // elements in 16 bytes
-constexpr int kAlone = 2; // vectors of 16 bytes a thread of a block that has all elements
-constexpr int kCluster = 8;
-constexpr int kMaxClusters = 8;
+constexpr int kWidth = 8;      // elements in 16 bytes
+constexpr int kAlone = 2;      // vectors of 16 bytes a thread of a block that has all elements
+constexpr int kMaxBlocks = 64; // in clusters
+constexpr int kNap = 20;       // nanoseconds
 constexpr unsigned kFullMask = 0xffffffffu;
 
-__device__ float prefix_sum_warp_sum(float value) {
+// The sum over a warp, or over each group of kLanes of it.
+template <int kLanes = 32> __device__ float prefix_sum_warp_sum(float value) {
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
+    for (int distance = kLanes / 2; distance > 0; distance /= 2)
         value += __shfl_xor_sync(kFullMask, value, distance);
     return value;
 }
@@ -77,22 +79,44 @@ __device__ uint4 prefix_sum_load(const __nv_bfloat16* input, long long first, in
     return packed.vector;
 }
 
+__device__ void prefix_sum_store_vector(__nv_bfloat16* output, const float (&x)[kWidth]) {
+    union {
+        uint4 vector;
+        __nv_bfloat162 pairs[kWidth / 2];
+    } packed;
+#pragma unroll
+    for (int k = 0; k < kWidth / 2; ++k)
+        packed.pairs[k] = __floats2bfloat162_rn(x[2 * k], x[2 * k + 1]);
+    *(uint4*)output = packed.vector;
+}
+
 __device__ void prefix_sum_store(__nv_bfloat16* output, const float (&x)[kWidth], long long first, int N) {
     if (first + kWidth <= N && ((size_t)(output + first) & 15) == 0) {
-        union {
-            uint4 vector;
-            __nv_bfloat162 pairs[kWidth / 2];
-        } packed;
-#pragma unroll
-        for (int k = 0; k < kWidth / 2; ++k)
-            packed.pairs[k] = __floats2bfloat162_rn(x[2 * k], x[2 * k + 1]);
-        *(uint4*)(output + first) = packed.vector;
+        prefix_sum_store_vector(output + first, x);
         return;
     }
 #pragma unroll
     for (int k = 0; k < kWidth; ++k)
         if (first + k < N)
             output[first + k] = __float2bfloat16(x[k]);
+}
+
+// The sum of a warp's vectors; x up to each element within its vector, offsets before each vector.
+template <int kVectors>
+__device__ __forceinline__ float prefix_sum_scan(const uint4 (&vectors)[kVectors],
+                                                 float (&x)[kVectors][kWidth], float (&offsets)[kVectors]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+        prefix_sum_unpack(x[v], vectors[v]);
+#pragma unroll
+        for (int k = 1; k < kWidth; ++k)
+            x[v][k] += x[v][k - 1];
+        float up_to = prefix_sum_warp_scan(x[v][kWidth - 1], offsets[v]);
+        offsets[v] += sum;
+        sum += __shfl_sync(kFullMask, up_to, 31);
+    }
+    return sum;
 }
 
 __device__ __forceinline__ unsigned prefix_sum_shared(const void* pointer) {
@@ -142,38 +166,46 @@ __device__ __forceinline__ void prefix_sum_wait(unsigned barrier) {
 #endif
 }
 
-// A tile per block, kVectors vectors of 16 bytes a thread. The blocks of a cluster share out what is before it, and each
-// warp tells all others what it found. Where the grid is one block, it needs no cluster. Input and output are aligned to
-// 16 bytes.
-template <int kVectors, bool kOneBlock>
+// A tile per block, kVectors vectors of 16 bytes a thread. The blocks of a cluster share out what is before it, and
+// each warp tells all others what it found. Where the grid is one block, it needs no cluster. Input and output are
+// aligned to 16 bytes. Whole tiles need no code for an end, so what runs lies together: instructions are cold, too.
+template <int kVectors, int kCluster, bool kWhole>
 __global__ void __launch_bounds__(kThreads)
     prefix_sum_bf16_kernel_optimized(__nv_bfloat16* output, const __nv_bfloat16* input, int N) {
     constexpr int kWarps = kThreads / 32;
-    constexpr int kAll = kOneBlock ? kWarps : kWarps * kCluster; // of the cluster
-    __shared__ float2 of_warps[kAll];                            // before the cluster, and of the tile
+    constexpr int kAll = kWarps * kCluster; // of the cluster
+    constexpr bool kOneBlock = kCluster == 1;
+    constexpr int kMaxEarlier = kOneBlock ? 1 : kMaxBlocks / kCluster - 1;
+    __shared__ float2 of_warps[kAll]; // before the cluster, and of the tile
     __shared__ unsigned long long arrived;
     unsigned barrier = prefix_sum_shared(&arrived);
-    int rank = kOneBlock ? 0 : blockIdx.x % kCluster, lane = threadIdx.x % 32;
+    int rank = blockIdx.x % kCluster, lane = threadIdx.x % 32;
     int warp = rank * kWarps + threadIdx.x / 32; // of all
     int first = ((blockIdx.x * kWarps + threadIdx.x / 32) * kVectors * 32 + lane) * kWidth;
     uint4 own[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v)
-        own[v] = prefix_sum_load(input, first + v * 32 * kWidth, N);
-    float before = 0.0f;
+        own[v] = kWhole ? *(const uint4*)(input + first + v * 32 * kWidth)
+                        : prefix_sum_load(input, first + v * 32 * kWidth, N);
+    uint4 earlier[kMaxEarlier][kVectors]; // of each cluster, all under way before the first is used
+    int cluster = blockIdx.x / kCluster;
     if (!kOneBlock) {
-        int cluster = blockIdx.x / kCluster;
-        uint4 earlier[kMaxClusters - 1][kVectors]; // of each cluster, all under way before the first is used
 #pragma unroll
-        for (int c = 0; c < kMaxClusters - 1; ++c)
+        for (int c = 0; c < kMaxEarlier; ++c)
 #pragma unroll
             for (int v = 0; v < kVectors; ++v)
                 if (c < cluster)
                     earlier[c][v] = ((
                         const uint4*)input)[((c * kCluster + rank) * kVectors + v) * kThreads + threadIdx.x];
         prefix_sum_expect(barrier, kAll * sizeof(float2));
+    }
+    // The own tile came first: it is scanned while the others are on their way.
+    float x[kVectors][kWidth], offsets[kVectors];
+    float sum = prefix_sum_scan(own, x, offsets);
+    float before = 0.0f;
+    if (!kOneBlock) {
 #pragma unroll
-        for (int c = 0; c < kMaxClusters - 1; ++c)
+        for (int c = 0; c < kMaxEarlier; ++c)
 #pragma unroll
             for (int v = 0; v < kVectors; ++v) {
                 float y[kWidth];
@@ -185,20 +217,6 @@ __global__ void __launch_bounds__(kThreads)
                     before += y[0];
             }
         before = prefix_sum_warp_sum(before);
-    }
-    float x[kVectors][kWidth], offsets[kVectors],
-        sum = 0.0f; // of all before a vector, from its warp's first element on
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-        prefix_sum_unpack(x[v], own[v]);
-#pragma unroll
-        for (int k = 1; k < kWidth; ++k)
-            x[v][k] += x[v][k - 1];
-        float up_to = prefix_sum_warp_scan(x[v][kWidth - 1], offsets[v]);
-        offsets[v] += sum;
-        sum += __shfl_sync(kFullMask, up_to, 31);
-    }
-    if (!kOneBlock) {
         prefix_sum_wait_for_cluster();
         if (lane < kCluster)
             prefix_sum_send(lane, prefix_sum_shared(&of_warps[warp]), make_float2(before, sum), barrier);
@@ -218,16 +236,224 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int k = 0; k < kWidth; ++k)
             x[v][k] += part + offsets[v];
-        prefix_sum_store(output, x[v], first + v * 32 * kWidth, N);
+        if (kWhole)
+            prefix_sum_store_vector(output + first + v * 32 * kWidth, x[v]);
+        else
+            prefix_sum_store(output, x[v], first + v * 32 * kWidth, N);
     }
 }
 
-// Long inputs, and GPUs without clusters: a block takes the next tile, scans it and looks back for what is before it.
+// Long inputs: as many blocks as can be there at once go through the input in rounds, a tile each. The copy engine
+// brings tiles to a ring, and a block publishes the sum of a tile a round before it scans that tile. So in each round
+// it finds the sums of all its tiles in one look, and adds up those of earlier rounds itself. A word holds the sum,
+// its round, and the time, in 16 bytes that are written at once. One that is not younger than the block that reads it
+// may be an earlier call's, so nothing has to be cleared.
+constexpr int kRing = 3; // a tile that is scanned, one whose sum is published, one on its way
+constexpr int kRoundVectors = 8;
+constexpr int kMaxWords = 1024;
+constexpr int kLooks = 16; // until a block publishes again, in its first round
+
+__device__ ulonglong2 round_words[2][kMaxWords];
+
+__device__ __forceinline__ unsigned long long prefix_sum_now() {
+    unsigned long long time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time)::"memory");
+    return time;
+}
+
+__device__ __forceinline__ void prefix_sum_publish_word(ulonglong2* word, float sum, int round) {
+    unsigned long long low = (unsigned long long)round << 32 | __float_as_uint(sum), time = prefix_sum_now();
+    asm volatile("{.reg .b128 word;\n"
+                 "mov.b128 word, {%1, %2};\n"
+                 "st.relaxed.gpu.global.b128 [%0], word;}" ::"l"(word),
+                 "l"(low), "l"(time)
+                 : "memory");
+}
+
+// Whether the word of this round is there.
+__device__ __forceinline__ bool prefix_sum_look(const ulonglong2* word, int round, unsigned long long begun,
+                                                float& sum) {
+    unsigned long long low, time;
+    asm volatile("{.reg .b128 word;\n"
+                 "ld.relaxed.gpu.global.b128 word, [%2];\n"
+                 "mov.b128 {%0, %1}, word;}"
+                 : "=l"(low), "=l"(time)
+                 : "l"(word)
+                 : "memory");
+    sum = __uint_as_float((unsigned)low);
+    return time > begun && (int)(low >> 32) == round;
+}
+
+__device__ __forceinline__ void prefix_sum_ask(unsigned full, void* place, const void* from, int bytes) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(bytes) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            prefix_sum_shared(place)),
+        "l"(from), "r"(bytes), "r"(full)
+        : "memory");
+#endif
+}
+
+__device__ __forceinline__ void prefix_sum_wait_for_tile(unsigned full, int parity) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("{.reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;}" ::"r"(full),
+                 "r"(parity)
+                 : "memory");
+#endif
+}
+
+// The sum of a number of each warp, or of the first ones, in all threads.
+template <int kWarps>
+__device__ float prefix_sum_of_warps(const float (&of_warps)[kWarps], int first = kWarps) {
+    int which = threadIdx.x % kWarps;
+    return prefix_sum_warp_sum<kWarps>(which < first ? of_warps[which] : 0.0f);
+}
+
+template <int kBlockThreads, int kBlocks> // threads of a block, blocks of a multiprocessor
+__global__ void __launch_bounds__(kBlockThreads, kBlocks)
+    prefix_sum_rounds_bf16_kernel_optimized(__nv_bfloat16* output, const __nv_bfloat16* input, int N) {
+    constexpr int kWarps = kBlockThreads / 32;
+    constexpr int kVectorsOfTile = kBlockThreads * kRoundVectors;
+    constexpr int kTile = kVectorsOfTile * kWidth;
+    extern __shared__ __align__(128) uint4 ring[];
+    __shared__ float next_sums[2][kWarps], of_warps[2][kWarps], of_earlier[2][kWarps], of_round[2][kWarps];
+    __shared__ unsigned long long full[kRing];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks = gridDim.x;
+    int at = warp * kRoundVectors * 32 + lane; // a thread's first vector of a tile
+    bool publishes = threadIdx.x == kBlockThreads - 32;
+    unsigned long long begun = prefix_sum_now();
+    if (threadIdx.x < blocks)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(&round_words[0][threadIdx.x]));
+    int tiles = (N - 1) / kTile + 1;
+    int whole = (((size_t)output | (size_t)input) & 15) == 0 ? N / kTile : 0; // of them, by the copy engine
+    if (threadIdx.x == 0) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        for (int s = 0; s < kRing; ++s)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(prefix_sum_shared(&full[s]))
+                         : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+        for (int s = 0, tile = blockIdx.x; s < kRing && tile < whole; ++s, tile += blocks)
+            prefix_sum_ask(prefix_sum_shared(&full[s]), ring + s * kVectorsOfTile,
+                           input + (long long)tile * kTile, kTile * sizeof(__nv_bfloat16));
+    }
+    __syncthreads();
+    // The sum of a warp's part of a tile, which is put into the ring if the copy engine does not bring it.
+    auto sum_of = [&](int tile, int stage, int parity) {
+        uint4* part = ring + stage * kVectorsOfTile + at;
+        if (tile < whole)
+            prefix_sum_wait_for_tile(prefix_sum_shared(&full[stage]), parity);
+        else
+#pragma unroll 1
+            for (int v = 0; v < kRoundVectors; ++v)
+                part[v * 32] =
+                    prefix_sum_load(input, ((long long)tile * kVectorsOfTile + at + v * 32) * kWidth, N);
+        float sum = 0.0f;
+#pragma unroll
+        for (int v = 0; v < kRoundVectors; ++v) {
+            float y[kWidth];
+            prefix_sum_unpack(y, part[v * 32]);
+#pragma unroll
+            for (int distance = kWidth / 2; distance > 0; distance /= 2)
+#pragma unroll
+                for (int k = 0; k < distance; ++k)
+                    y[k] += y[k + distance];
+            sum += y[0];
+        }
+        return prefix_sum_warp_sum(sum);
+    };
+    float first_sum = sum_of(blockIdx.x, 0, 0);
+    if (lane == 0)
+        next_sums[1][warp] = first_sum;
+    __syncthreads();
+    float of_tile = prefix_sum_of_warps(next_sums[1]);
+    if (publishes)
+        prefix_sum_publish_word(&round_words[0][blockIdx.x], of_tile, 0);
+    float of_rounds = 0.0f; // before this one
+    int stage = 0, parity = 0;
+    for (int round = 0, tile = blockIdx.x; tile < tiles; ++round, tile += blocks) {
+        int odd = round % 2;
+        int next_stage = stage + 1 < kRing ? stage + 1 : 0;
+        int next_parity = next_stage == 0 ? parity ^ 1 : parity;
+        if (tile + blocks < tiles) {
+            float next_sum = sum_of(tile + blocks, next_stage, next_parity);
+            if (lane == 0)
+                next_sums[odd][warp] = next_sum;
+        }
+        uint4 vectors[kRoundVectors];
+#pragma unroll
+        for (int v = 0; v < kRoundVectors; ++v)
+            vectors[v] = ring[stage * kVectorsOfTile + at + v * 32];
+        float x[kRoundVectors][kWidth], offsets[kRoundVectors];
+        float sum = prefix_sum_scan(vectors, x, offsets);
+        if (lane == 0)
+            of_warps[odd][warp] = sum;
+        // In the first round of all blocks, so that none waits for a block that ended before it began.
+        int here = min(blocks, tiles - round * blocks); // tiles of this round
+        int words = round > 0 && here < blocks ? (int)blockIdx.x : here;
+        float earlier = 0.0f, all = 0.0f;
+        for (int i = threadIdx.x; i < words; i += kBlockThreads) {
+            float of_word;
+            for (int looks = 1; !prefix_sum_look(&round_words[odd][i], round, begun, of_word); ++looks) {
+                __nanosleep(kNap);
+                if (round == 0 && looks % kLooks == 0) // younger than a block that began later
+                    prefix_sum_publish_word(&round_words[0][blockIdx.x], of_tile, 0);
+            }
+            all += of_word;
+            if (i < (int)blockIdx.x)
+                earlier += of_word;
+        }
+        earlier = prefix_sum_warp_sum(earlier);
+        all = prefix_sum_warp_sum(all);
+        if (lane == 0) {
+            of_earlier[odd][warp] = earlier;
+            of_round[odd][warp] = all;
+        }
+        __syncthreads();
+        if (round == 0 && publishes) // all blocks have begun now
+            prefix_sum_publish_word(&round_words[0][blockIdx.x], of_tile, 0);
+        if (tile + blocks < tiles) {
+            of_tile = prefix_sum_of_warps(next_sums[odd]);
+            if (publishes)
+                prefix_sum_publish_word(&round_words[odd ^ 1][blockIdx.x], of_tile, round + 1);
+        }
+        if (threadIdx.x == 0 && tile + (long long)kRing * blocks < whole)
+            prefix_sum_ask(prefix_sum_shared(&full[stage]), ring + stage * kVectorsOfTile,
+                           input + ((long long)tile + (long long)kRing * blocks) * kTile,
+                           kTile * sizeof(__nv_bfloat16));
+        float before =
+            of_rounds + prefix_sum_of_warps(of_earlier[odd]) + prefix_sum_of_warps(of_warps[odd], warp);
+        of_rounds += prefix_sum_of_warps(of_round[odd]);
+        long long first = ((long long)tile * kVectorsOfTile + at) * kWidth;
+#pragma unroll
+        for (int v = 0; v < kRoundVectors; ++v)
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k)
+                x[v][k] += before + offsets[v];
+        if (tile < whole) {
+#pragma unroll
+            for (int v = 0; v < kRoundVectors; ++v)
+                prefix_sum_store_vector(output + first + v * 32 * kWidth, x[v]);
+        } else {
+#pragma unroll
+            for (int v = 0; v < kRoundVectors; ++v)
+                prefix_sum_store(output, x[v], first + v * 32 * kWidth, N);
+        }
+        stage = next_stage;
+        parity = next_parity;
+    }
+}
+
+// GPUs without clusters and copy engine: a block takes the next tile, scans it and looks back for what is before it.
 constexpr int kLongThreads = 1024;
 constexpr int kLongVectors = 4; // of a thread
 constexpr int kLongTile = kLongThreads * kLongVectors * kWidth;
 constexpr int kMaxTiles = 0x7fffffff / kLongTile + 1;
-constexpr int kNap = 20; // nanoseconds
 constexpr unsigned long long kOfTile = 1ull << 32, kOfAllSoFar = 2ull << 32;
 
 __device__ unsigned long long
@@ -303,17 +529,8 @@ __global__ void __launch_bounds__(kLongThreads)
 #pragma unroll
     for (int v = 0; v < kLongVectors; ++v)
         vectors[v] = prefix_sum_load(input, first + v * 32 * kWidth, N);
-    float x[kLongVectors][kWidth], offsets[kLongVectors], sum = 0.0f;
-#pragma unroll
-    for (int v = 0; v < kLongVectors; ++v) {
-        prefix_sum_unpack(x[v], vectors[v]);
-#pragma unroll
-        for (int k = 1; k < kWidth; ++k)
-            x[v][k] += x[v][k - 1];
-        float up_to = prefix_sum_warp_scan(x[v][kWidth - 1], offsets[v]);
-        offsets[v] += sum;
-        sum += __shfl_sync(kFullMask, up_to, 31);
-    }
+    float x[kLongVectors][kWidth], offsets[kLongVectors];
+    float sum = prefix_sum_scan(vectors, x, offsets);
     if (lane == 0)
         warp_sums[warp] = sum;
     __syncthreads();
@@ -342,19 +559,55 @@ __global__ void __launch_bounds__(kLongThreads)
     }
 }
 
-// Whether clusters could be started: a GPU before sm_90 has none.
-template <int kVectors>
+// Whether clusters could be started: a GPU before sm_90 has none, and not every GPU has those of 16 blocks.
+template <int kVectors, int kCluster>
 bool prefix_sum_clusters_bf16(__nv_bfloat16* output, const __nv_bfloat16* input, int N) {
+    constexpr int kTiles = kCluster * kThreads * kVectors * kWidth;
+    auto kernel = N % kTiles == 0 ? prefix_sum_bf16_kernel_optimized<kVectors, kCluster, true>
+                                  : prefix_sum_bf16_kernel_optimized<kVectors, kCluster, false>;
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {kCluster, 1, 1};
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(((N - 1) / (kCluster * kThreads * kVectors * kWidth) + 1) * kCluster);
+    config.gridDim = dim3(((N - 1) / kTiles + 1) * kCluster);
     config.blockDim = dim3(kThreads);
     config.attrs = &attribute;
     config.numAttrs = 1;
-    if (cudaLaunchKernelEx(&config, prefix_sum_bf16_kernel_optimized<kVectors, false>, output, input, N) ==
-        cudaSuccess)
+    if ((kCluster <= 8 ||
+         cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess) &&
+        cudaLaunchKernelEx(&config, kernel, output, input, N) == cudaSuccess)
+        return true;
+    cudaGetLastError();
+    return false;
+}
+
+template <int kBlockThreads, int kBlocks>
+bool prefix_sum_rounds_bf16(__nv_bfloat16* output, const __nv_bfloat16* input, int N) {
+    constexpr int kTile = kBlockThreads * kRoundVectors * kWidth;
+    auto kernel = prefix_sum_rounds_bf16_kernel_optimized<kBlockThreads, kBlocks>;
+    int device, major, blocks, tiles = (N - 1) / kTile + 1;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
+    if (major < 9)
+        return false;
+    blocks *= kBlocks;
+    if (blocks > tiles)
+        blocks = tiles;
+    if (blocks > kMaxWords)
+        blocks = kMaxWords;
+    cudaLaunchAttribute together = {};
+    together.id = cudaLaunchAttributeCooperative;
+    together.val.cooperative = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(kBlockThreads);
+    config.dynamicSmemBytes = kRing * kTile * sizeof(__nv_bfloat16);
+    config.attrs = &together;
+    config.numAttrs = 1;
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)config.dynamicSmemBytes) == cudaSuccess &&
+        cudaLaunchKernelEx(&config, kernel, output, input, N) == cudaSuccess)
         return true;
     cudaGetLastError();
     return false;
@@ -375,18 +628,22 @@ void prefix_sum_long_bf16(__nv_bfloat16* output, const __nv_bfloat16* input, int
 }
 
 extern "C" void prefix_sum_bf16_optimized(__nv_bfloat16* output, const __nv_bfloat16* input, int N) {
-    constexpr int kMost = kMaxClusters * kCluster * kThreads * kWidth; // elements, of one vector a thread
+    constexpr int kMost = kMaxBlocks * kThreads * kWidth; // elements, of one vector a thread
     bool aligned = (((size_t)output | (size_t)input) & 15) == 0, started = false;
     if (aligned && N <= kThreads * kAlone * kWidth) {
-        prefix_sum_bf16_kernel_optimized<kAlone, true><<<1, kThreads>>>(output, input, N);
+        prefix_sum_bf16_kernel_optimized<kAlone, 1, false><<<1, kThreads>>>(output, input, N);
         return;
     }
     if (aligned && N <= kMost)
-        started = prefix_sum_clusters_bf16<1>(output, input, N);
+        started = prefix_sum_clusters_bf16<1, 8>(output, input, N);
     else if (aligned && N <= 2 * kMost)
-        started = prefix_sum_clusters_bf16<2>(output, input, N);
+        started = prefix_sum_clusters_bf16<2, 8>(output, input, N);
     else if (aligned && N <= 4 * kMost)
-        started = prefix_sum_clusters_bf16<4>(output, input, N);
+        started = prefix_sum_clusters_bf16<4, 16>(output, input, N) ||
+                  prefix_sum_clusters_bf16<4, 8>(output, input, N);
+    if (!started) // larger tiles of longer inputs, for fewer rounds
+        started = N <= 1 << 22 ? prefix_sum_rounds_bf16<256, 2>(output, input, N)
+                               : prefix_sum_rounds_bf16<512, 1>(output, input, N);
     if (!started)
         prefix_sum_long_bf16(output, input, N);
 }

@@ -38,10 +38,19 @@ template <class... Tags>
 constexpr bool is_strong =
     has<t_volatile, Tags...> || has<t_relaxed, Tags...> || has<t_acquire, Tags...> || has<t_release, Tags...>;
 
+// No other thread sees half of a strong access to .b128: a vector of 16 bytes is moved by one instruction of the host,
+// an __int128 by two.
+typedef B64 Halves __attribute__((vector_size(16)));
+
 template <class... Tags> CUDAMASTER_CPU_PART inline Vector<Tags...> loaded(B64 address) {
     if constexpr (is_strong<Tags...>) {
         spun(); // a loop may wait for it
-        return *reinterpret_cast<const volatile Vector<Tags...>*>(place<Tags...>(address));
+        if constexpr (std::is_same<Vector<Tags...>, B128>::value) {
+            Halves halves = *reinterpret_cast<const volatile Halves*>(place<Tags...>(address));
+            return static_cast<B128>(halves[1]) << 64 | halves[0];
+        } else {
+            return *reinterpret_cast<const volatile Vector<Tags...>*>(place<Tags...>(address));
+        }
     } else {
         return *reinterpret_cast<const Vector<Tags...>*>(place<Tags...>(address));
     }
@@ -93,7 +102,10 @@ template <class... Tags, class... Values> CUDAMASTER_CPU_PART inline void st(B64
         value = (static_cast<Bits<Tags...>>(values), ...);
     else
         value = Vector<Tags...>{static_cast<Bits<Tags...>>(values)...};
-    if constexpr (is_strong<Tags...>)
+    if constexpr (is_strong<Tags...> && std::is_same<Vector<Tags...>, B128>::value)
+        *reinterpret_cast<volatile Halves*>(place<Tags...>(address)) =
+            Halves{static_cast<B64>(value), static_cast<B64>(value >> 64)};
+    else if constexpr (is_strong<Tags...>)
         *reinterpret_cast<volatile Vector<Tags...>*>(place<Tags...>(address)) = value;
     else
         *reinterpret_cast<Vector<Tags...>*>(place<Tags...>(address)) = value;
