@@ -67,14 +67,17 @@ def test_way_1_without_anything(tmp_path: Path) -> None:
     recipe = (ROOT / "Makefile").read_text().partition("\ndemo:")[2].splitlines()[1]
     done = run(recipe.strip().replace("$(BIN)/", ""), pasted(tmp_path))
     assert done.returncode == 0, done.stderr
+    # Whether round 3 is likely to be faster is close: its last two columns differ from run to run.
+    shown[-1] = f"{shown[-1].rsplit(None, 2)[0]} ..."
     must_show(done, shown)
     for line in shown[2:]:  # times are modelled: P is nearly the same everywhere
         printed = next(other for other in done.stdout.splitlines() if pattern(line).match(other))
         found, wanted = (re.findall(r"\d+\.\d+", text) for text in (printed, line))
-        assert [float(p) for p in found] == pytest.approx([float(p) for p in wanted], rel=0.1)
-    assert "UNSURE: the model cannot tell these 3 kernels apart." in done.stdout
-    offered = done.stdout.partition("UNSURE: the model cannot")[2]
-    assert offered.count("cudamaster evaluate spmv_csr runs/spmv_csr_bf16_") == 3
+        assert [float(p) for p in found[: len(wanted)]] == pytest.approx([float(p) for p in wanted], rel=0.1)
+    unsure = re.search(r"UNSURE: the model cannot tell these ([23]) kernels apart\.", done.stdout)
+    assert unsure is not None, done.stdout
+    offered = done.stdout[unsure.end() :]
+    assert offered.count("cudamaster evaluate spmv_csr runs/spmv_csr_bf16_") == int(unsure[1])
     again = run(show, tmp_path)
     assert again.returncode == 0
     assert "Eight lanes per row" in again.stdout

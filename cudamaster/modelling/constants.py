@@ -136,9 +136,7 @@ def load(path: Path) -> Fitted:
     try:
         return Fitted.model_validate(yaml_text.load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(
-            f"The model's constants {path} cannot be read: {' '.join(str(error).split())}.", fix
-        ) from error
+        raise UsageError(f"The model's constants {path} cannot be read: {yaml_text.why(error)}.", fix) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

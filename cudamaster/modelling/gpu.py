@@ -190,7 +190,7 @@ def load(wanted: str = DEFAULT) -> Gpu:
             raise UsageError(f"The file of the GPU's figures {path} {why}.", fix)
         read = _File.model_validate(content)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"The GPU's figures {path} cannot be read: {' '.join(str(error).split())}.", fix) from error
+        raise UsageError(f"The GPU's figures {path} cannot be read: {yaml_text.why(error)}.", fix) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

@@ -74,7 +74,7 @@ def load(wanted: str) -> MetricSet:
     try:
         return MetricSet.model_validate(yaml_text.load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"The metric set {path} cannot be read: {' '.join(str(error).split())}.", fix) from error
+        raise UsageError(f"The metric set {path} cannot be read: {yaml_text.why(error)}.", fix) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

@@ -106,7 +106,7 @@ def load(path: Path | None = None) -> Thresholds:
     try:
         found = Thresholds.model_validate(yaml_text.load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"The thresholds {path} cannot be read: {' '.join(str(error).split())}.", fix) from error
+        raise UsageError(f"The thresholds {path} cannot be read: {yaml_text.why(error)}.", fix) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

@@ -6,6 +6,7 @@ here, once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -226,7 +227,8 @@ def _not_likely(against: Comparison) -> str:
     word = "UNSURE" if against.change is Change.UNSURE else "likely slower"
     said = f"{word}, {ratio:.2f} times as fast by the model ({low:.2f} to {high:.2f} in 9 of 10 cases)"
     if against.chance is not None and against.change is Change.UNSURE:
-        said += f"; it is faster with a chance of {against.chance:.0%}, and a new best needs {LIKELY:.0%}"
+        chance = math.floor(100 * against.chance)  # 89.8 % would read as the 90 % that it lacks
+        said += f"; it is faster with a chance of {chance}%, and a new best needs {LIKELY:.0%}"
     return said
 
 

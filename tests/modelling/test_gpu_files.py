@@ -44,10 +44,20 @@ def test_an_unknown_gpu_lists_those_that_are_known() -> None:
     assert "h200" in raised.value.fix
 
 
-def test_a_file_that_is_no_yaml_is_told(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text("a: [")
-    with pytest.raises(UsageError, match="cannot be read"):
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("a: [", r"cannot be read: line \d: "),
+        ("a: 1\nb:\t- 2\n", "cannot be read: line 2: "),
+        ("a: 2026-99-99", "cannot be read: a value makes no sense: month must be in 1..12"),
+        ("a: \0", "cannot be read: unacceptable character"),
+    ],
+)
+def test_a_file_that_is_no_yaml_is_told(tmp_path: Path, text: str, named: str) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(UsageError, match=named) as raised:
         gpu.load(str(tmp_path / "x.yaml"))
+    assert "unicode string" not in raised.value.reason
 
 
 @pytest.mark.parametrize(
