@@ -131,7 +131,7 @@ def test_what_the_compiler_has_is_asked(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_cache_keeps_names_of_macros_by_includes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Other includes and other ways of building are asked about anew; a header that one lacks is not kept."""
+    """Other includes, ways of building and rules are asked about anew; a header that one lacks is not kept."""
     monkeypatch.setattr(source_guard.resources, "cache", lambda: tmp_path)
     asked: list[tuple[Sequence[str], Sequence[str]]] = []
 
@@ -152,6 +152,10 @@ def test_the_cache_keeps_names_of_macros_by_includes(monkeypatch: pytest.MonkeyP
     assert differing_by(("A",), "-y", "-z") == {"A", "__COUNTER__"}
     assert len(asked) == 7
     assert differing_by(("A",), "-x", "-missing") is None
+    (tmp_path / "rules").write_text("other rules")
+    monkeypatch.setattr(source_guard, "RULES", tmp_path / "rules")
+    assert differing_by(("A",), "-x") == {"A", "__COUNTER__"}
+    assert len(asked) == 12
 
 
 def test_headers_that_a_task_opens_are_read_in_all_builds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_a_warp_that_spins_waits_for_one_whose_way_is_counted() -> None:
     spinning = spread(1, 5000)
     assert more(Part.LATENCY, waits_of_warp=spinning) == 0
     once = spread(1)
-    way = Way(instructions=spread(10), waits=spinning, cold_waits=once)
+    way = Way(instructions=spread(10), waits=spread(300, 5000), cold_waits=once)
     assert more(Part.LATENCY, waits_of_warp=spinning, way_of_block=way) == 0
     found = more(Part.LATENCY, waits_of_warp=spread(1, 15))
     assert found == pytest.approx(14 * FIGURES.l1_latency_cycles)
