@@ -147,6 +147,8 @@ HONEST_SNIPPETS: dict[str, str] = {
     "device variable whose size is a constant": region(
         "__device__ int n[4]; enum { kSize = sizeof(n) }; static_assert(sizeof(n) == 16);", "(void)kSize;"
     ),
+    "device variable in a static assertion": region("__device__ int n; static_assert(&n != nullptr);"),
+    "member named like a device variable": region("__device__ int n; struct S { int n; };"),
     "device variable in a kernel's class": region(
         "__device__ int n[4]; struct S { const int* at; __device__ S() : at(n) {} };"
     ),

@@ -170,6 +170,32 @@ CHEATS: dict[str, tuple[str, str]] = {
         ),
         "host code uses the device variable calls",
     ),
+    "device variable through a condition in a symbol call": (
+        region("__device__ int calls, other;", "void* p; cudaGetSymbolAddress(&p, calls ? other : other);"),
+        "host code uses the device variable calls",
+    ),
+    "device variable as an index in a symbol call": (
+        region("__device__ int calls, other[4];", "void* p; cudaGetSymbolAddress(&p, other[calls]);"),
+        "host code uses the device variable calls",
+    ),
+    "device variable through its own operator []": (
+        region(
+            "struct S { int n; S& operator[](int) { ++n; return *this; } }; __device__ S calls;",
+            "void* p; cudaGetSymbolAddress(&p, calls[0]);",
+        ),
+        "host code uses the device variable calls",
+    ),
+    "device variable as an argument of a function in a symbol call": (
+        region(
+            "__device__ int calls, other; int& f(int& q) { ++q; return q; }",
+            "void* p; cudaGetSymbolAddress(&p, f(calls));",
+        ),
+        "host code uses the device variable calls",
+    ),
+    "device variable as an argument of a function": (
+        region("__device__ int calls; void f(int& q) { ++q; }", "f(calls);"),
+        "host code uses the device variable calls",
+    ),
     "device mark of a lambda in a default argument": (
         region("static int f(int = [] __device__ { return 1; }()) { static int c; return c++; }"),
         "keeps c",
