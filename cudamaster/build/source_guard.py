@@ -14,7 +14,7 @@ from cudamaster.core.writing import write_text
 from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, Observing
 from cudamaster.guards.flags import Flags
-from cudamaster.guards.preprocess import differing, macros, names_of, plain_headers, preprocess, region_of
+from cudamaster.guards.preprocess import RULES, differing, macros, names_of, plain_headers, preprocess, region_of
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature, Undecided
 from cudamaster.guards.source import check_source, left_to_compiler
@@ -99,7 +99,8 @@ def _differing(
     """Names of the macros behind these includes that are not the same in all builds; None where a header is missing."""
     by = device.preprocessor()
     defines = [*by.defines, *flags.defines]
-    key = content_hash(*map(repr, (headers, defines, flags.standard, by.first, ways)))
+    rules = RULES.read_text(encoding="utf-8")
+    key = content_hash(rules, *map(repr, (headers, defines, flags.standard, by.first, ways)))
     kept = resources.cache() / device.name / device.fingerprint / "harnesses" / f"macros-{key}.json"
     if caching.kept(kept):
         with suppress(OSError, ValueError):

@@ -70,6 +70,7 @@ _DEFINED = re.compile(r"^#define (\w+)(.*)$", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _HEADER = re.compile(r"<[\w./+-]+>|\"[\w./+-]+\"")
 _SIMPLE = frozenset({"", "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "error", "pragma"})
+RULES = Path(__file__)  # what `differing` finds depends on it, so whoever keeps that has to keep it by this
 _OPENING = frozenset({"include", "include_next", "import", "embed"})
 _LIMIT_S = 30
 _ENDLESS = "the macros expand without end"

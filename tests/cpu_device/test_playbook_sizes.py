@@ -96,6 +96,7 @@ int main(int, char** words) {
     for (int i = 0; i < N; ++i)
         input[start + i] = (Number)(float)((i * 7) % 11 - 5 + (i % 4096 == 0)); // sums are whole numbers
     Number *from = on_device(input), *to = on_device(none);
+    CALL(to + start, on_device(std::vector<Number>(start + N, (Number)1.0f)) + start, N); // leaves its sums behind
     CALL(to + start, from + start, N);
     auto output = on_host(to, start + N);
     float sum = 0.0f;
@@ -180,6 +181,10 @@ int main(int, char** words) {
     for (int i = 0; i < N; ++i)
         expected[i] = number(data[i]);
     std::sort(expected.begin(), expected.end());
+    std::vector<Number> plain(N);
+    for (Number& each : plain)
+        each = (Number)evenly(seed);
+    CALL(on_device(plain), N); // leaves its counters behind
     Number* device = on_device(data);
     CALL(device, N);
     data = on_host(device, N);
@@ -236,6 +241,7 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
         (600002, 0),
         (700002, 1),
         (3000, 1),
+        (80002, 1),
     ],
     "fft": [(1 << 19,), (1 << 21,)],
 }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 
 from cudamaster.build import source_guard
 from cudamaster.core.values import Precision
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.guards.flags import Flags
-from cudamaster.guards.preprocess import differing
+from cudamaster.guards.preprocess import differing, plain_headers
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature
 from cudamaster.tasks import cards
@@ -88,3 +91,76 @@ def test_what_a_header_defines_in_terms_of_another_macro_counts() -> None:
     assert differing(named, [{**named, "__OPTIMIZE__": " 1"}]) == {
         "__COUNTER__", "__OPTIMIZE__", "DEPTH", "DEEPER", "JOIN",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "#define A(x) x##_",
+        "??=define A",
+        "%:define A",
+        "int a\\u0062;",
+        "/* no end",
+        "#define NDEBUG\n#include <cassert>",
+        "#define HEADER <float.h>\n#include HEADER",
+        "#include_next <float.h>",
+        "#line 7",
+    ],
+)
+def test_names_alone_do_not_say_what_such_a_region_uses(code: str) -> None:
+    assert plain_headers(code) is None
+
+
+def test_what_a_region_includes() -> None:
+    code = '#pragma once\n#include <float.h>\n# include "cuda_runtime.h"\n#define A 1\n#if A\n#endif\n'
+    assert plain_headers(code) == ("<float.h>", '"cuda_runtime.h"')
+
+
+def parsed_flags(device: CpuDevice) -> Flags:
+    parsed = device.parse_command("nvcc -O3 -c candidate.cu -o candidate.o")
+    assert isinstance(parsed, Flags)
+    return parsed
+
+
+def test_what_the_compiler_has_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """__has_feature(address_sanitizer) and the like: no macro's text says what they give."""
+    device = CpuDevice()
+    monkeypatch.setattr(source_guard, "_differing", lambda *_: frozenset({"__OPTIMIZE__"}))
+    for code, same in (("int a;", True), ("int __OPTIMIZE__;", False), ("#if __has_feature(a)\n#endif", False)):
+        assert source_guard._is_surely_the_same(code, parsed_flags(device), device, ()) is same, code
+
+
+def test_the_cache_keeps_names_of_macros_by_includes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Other includes, ways of building and rules are asked about anew; a header that one lacks is not kept."""
+    monkeypatch.setattr(source_guard.resources, "cache", lambda: tmp_path)
+    asked: list[tuple[Sequence[str], Sequence[str]]] = []
+
+    def macros(headers: Sequence[str], *_: object, flags: Sequence[str], **__: object) -> dict[str, str] | None:
+        asked.append((headers, flags))
+        return None if "-missing" in flags else {"".join(headers): " ".join(flags)}
+
+    monkeypatch.setattr(source_guard, "macros", macros)
+    device = CpuDevice()
+
+    def differing_by(headers: tuple[str, ...], *ways: str) -> frozenset[str] | None:
+        return source_guard._differing(parsed_flags(device), device, [(way,) for way in ways], headers)
+
+    assert differing_by(("A",), "-x") == differing_by(("A",), "-x") == {"A", "__COUNTER__"}
+    assert len(asked) == 2
+    assert differing_by(("B",), "-x") == {"B", "__COUNTER__"}
+    assert len(asked) == 4
+    assert differing_by(("A",), "-y", "-z") == {"A", "__COUNTER__"}
+    assert len(asked) == 7
+    assert differing_by(("A",), "-x", "-missing") is None
+    (tmp_path / "rules").write_text("other rules")
+    monkeypatch.setattr(source_guard, "RULES", tmp_path / "rules")
+    assert differing_by(("A",), "-x") == {"A", "__COUNTER__"}
+    assert len(asked) == 12
+
+
+def test_headers_that_a_task_opens_are_read_in_all_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the shortcut knows of includes does not hold for them."""
+    monkeypatch.setattr(source_guard, "_is_surely_the_same", None)
+    monkeypatch.setattr(source_guard, "expand", lambda *_, **__: "")
+    device, signature = CpuDevice(), Signature("f", (), ("cutlass",))
+    assert source_guard._differs_between_builds("", parsed_flags(device), device, signature, "") is None

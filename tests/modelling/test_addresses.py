@@ -100,3 +100,41 @@ def test_addresses_are_followed_over_loops_and_the_stack() -> None:
 def test_what_an_atomic_adds_is_a_value() -> None:
     code = ("add %rbx,%rdi", "add %rcx,%rsi", "call 5000 <_Z9atomicAddPyy>")
     assert counted(*code) == {1: {"integer": 2}}
+
+
+def test_what_copies_of_a_call_move_is_at_addresses() -> None:
+    """Both ends and the rest that it is given, as for memcpy."""
+    assert counted("add %rbx,%rsi", "add %rcx,%rdi", "call 5000 <memcpy@plt>") == {}
+
+
+def test_a_call_changes_what_is_in_its_registers() -> None:
+    """A sum before a call is not the address that is in the same register behind it."""
+    assert counted("add %rbx,%rax", "call 9000 <f>", "mov %rax,%rdi", READ) == {0: {"integer": 2}}
+    short = ("movslq %ebx,%rcx", "mov %edx,%eax")
+    assert counted(*short, "call 9000 <f>", "imul %rcx,%rax") == {3: {"integer": 4}}
+
+
+def test_what_is_replaced_makes_no_address() -> None:
+    assert counted("add %rbx,%rax", "mov %rcx,%rax", "mov %rax,%rdi", READ) == {0: {"integer": 2}}
+
+
+def test_a_choice_between_addresses_costs_as_any_other() -> None:
+    """The sums that make what is chosen do not."""
+    assert counted("add %rdx,%rbx", "cmovl %rbx,%rax", "mov %rax,%rdi", READ) == {1: {"integer": 2}}
+
+
+def test_a_frame_pointer_leads_to_the_stack() -> None:
+    kept = ("add %rbx,%rax", "mov %rax,-0x8(%rbp)", "mov -0x8(%rbp),%rdi", READ)
+    assert counted("mov %rsp,%rbp", *kept) == {}
+    assert counted(*kept) == {0: {"integer": 2}}
+
+
+def test_factors_that_are_not_named_count_too() -> None:
+    """`mul` takes %rax; `cltq` makes that short. Of three operands the last is no factor."""
+    assert counted("mov %edx,%ecx", "mul %rcx") == {1: {"integer": 4}}
+    assert counted("cltq", "mov %edx,%ecx", "mul %rcx") == {2: {"integer": 1}}
+    assert counted("mov %edx,%ecx", "imul $0x18,%rcx,%rax") == {1: {"integer": 1}}
+
+
+def test_a_mask_that_leaves_a_word_beside_another_one_costs_nothing() -> None:
+    assert counted("movabs $0xffffffff00000000,%rcx", "and %rcx,%rax") == {}

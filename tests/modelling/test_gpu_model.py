@@ -50,7 +50,7 @@ def parts(one: Launch) -> dict[Part, float]:
 
 
 def test_an_empty_kernel_takes_what_an_empty_call_takes() -> None:
-    """9.8 us by the host's clock, to which a warp's way adds little; 2.9 of them on the device."""
+    """9.8 us by the host's clock, to which a warp's way adds little; 4.45 of them on the device."""
     found = price(launch(1, per_warp=0))
     us = ROUND.block_cycles / H200.figures.clock_mhz
     assert found.whole_us == pytest.approx(H200.figures.empty_call_us + us)

@@ -54,12 +54,11 @@ _WHOLE_PRODUCT: _Kinds = {"integer": 4}
 class _Does(Enum):
     """What an instruction does to what leads to an address."""
 
-    NOTHING = 0
-    CALLS = 1
-    COMPARES = 2
-    GOES_ON = 3  # a part of an address stays one
-    REPLACES = 4  # by what its sources are
-    ENDS = 5  # what comes of it is no address, or is not known
+    CALLS = 0
+    COMPARES = 1
+    GOES_ON = 2  # a part of an address stays one
+    REPLACES = 3  # by what its sources are
+    ENDS = 4  # what comes of it is no address, or is not known
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def _steps(lines: Sequence[_Line], own: _Own) -> list[_Step]:
         else:
             step = _of_instruction(place, name, text, own, given)
         given.goes_on(name, text)
-        if step is not None and step.does is not _Does.NOTHING:
+        if step is not None:
             steps.append(step)
     return steps
 

@@ -441,6 +441,25 @@ __global__ void load_announced_too_late(Given g) {
     wait_for(&full, 0);
     g.out[t] = tile[t];
 }
+// The same, where the arrivals that are behind it are relaxed: one place's changes are in order all the same.
+__global__ void load_announced_behind_relaxed(Given g) {
+    unsigned t = threadIdx.x;
+    __shared__ __align__(128) float tile[kThreads];
+    __shared__ uint64_t full;
+    make(&full, 1);
+    __syncthreads();
+    if (t == 32) {
+        announce(&full, kBytes);
+        load(tile, g.in, kBytes, &full);
+    }
+    if (!g.wrong)
+        __syncthreads();
+    if (t == 0)
+        asm volatile("mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];" ::"r"(address_of(&full))
+                     : "memory");
+    wait_for(&full, 0);
+    g.out[t] = tile[t];
+}
 // What the issuer wrote before the copy, but behind its arrival.
 __global__ void load_tells_nothing_of_issuer(Given g) {
     unsigned t = threadIdx.x;
@@ -811,6 +830,23 @@ __global__ void __cluster_dims__(2) cluster_ends_before_arrival(Given g) {
     if (!g.wrong)
         wait_for(&all, 0);
 }
+// The cluster's barrier is relaxed, and no fence of the init is in front of it.
+__global__ void __cluster_dims__(2) cluster_init_not_fenced(Given g) {
+    unsigned t = threadIdx.x, rank = blockIdx.x % 2;
+    __shared__ uint64_t all;
+    if (t == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address_of(&all)), "r"(kThreads)
+                     : "memory");
+        if (!g.wrong)
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    wait_in_cluster();
+    arrive_there(&all, rank ^ 1);
+    wait_for(&all, 0);
+    g.out[blockIdx.x * kThreads + t] = 1;
+}
 // A block arrives at the mbarrier of one that may not have made it yet.
 __global__ void __cluster_dims__(2) cluster_arrival_before_init(Given g) {
     unsigned t = threadIdx.x, rank = blockIdx.x % 2;
@@ -1087,6 +1123,7 @@ int main(int, char** names) {
     CASE(load_half_expected, 1, kThreads);
     CASE(load_old_phase, 1, kThreads);
     CASE(load_announced_too_late, 1, kThreads);
+    CASE(load_announced_behind_relaxed, 1, kThreads);
     CASE(load_tells_nothing_of_issuer, 1, kThreads);
     CASE(load_source_overwritten, 1, kThreads);
     CASE(load_left_at_end, 1, kThreads);
@@ -1110,6 +1147,7 @@ int main(int, char** names) {
     CASE(cluster_no_wait, 2, kThreads);
     CASE(cluster_ends, 2, kThreads);
     CASE(cluster_ends_before_arrival, 2, kThreads);
+    CASE(cluster_init_not_fenced, 2, kThreads);
     CASE(cluster_arrival_before_init, 2, kThreads);
     CASE(sent_not_waited_for, 2, kThreads);
     CASE(sent_before_begin, 2, kThreads);

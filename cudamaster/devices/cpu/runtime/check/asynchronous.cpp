@@ -125,14 +125,12 @@ void mbarrier_arrives_relaxed(Worker& self, const void* place, unsigned thread) 
     settle_doubts(of(self));
     BlockClock& clock = of(self).clock;
     auto& barrier = of(self).cluster->mbarriers[place];
-    // Its own announcements come before it all the same.
+    // It hands nothing on, but announcements that it knows of come before it all the same, as all that changes one place.
     auto& announced = barrier.announced;
-    announced.erase(std::remove_if(announced.begin(), announced.end(),
-                                   [&](const Access& one) {
-                                       return one.thread == thread &&
-                                              state().clock.block_of(one.segment) == clock.block;
-                                   }),
-                    announced.end());
+    announced.erase(
+        std::remove_if(announced.begin(), announced.end(),
+                       [&](const Access& one) { return state().clock.ordered(clock, thread, one); }),
+        announced.end());
     if (!clock.fenced[thread])
         return;
     barrier.gathered = joined(barrier.gathered, clock.fenced[thread]);

@@ -444,8 +444,8 @@ void cluster_passes(Worker&, unsigned thread) {
         recorder->passes_cluster(thread);
 }
 
-// A word that is stored to another block is a request of its warp to shared memory. What a copy does in global memory counts for the block of its thread, once for all targets; what comes into shared memory
-// for the block whose that is.
+// A word that is stored to another block is a request of its warp to shared memory. What a copy does in global memory
+// counts for the block of its thread, once for all targets; what comes into shared memory for the block whose that is.
 void bulk_starts(Worker&, Bulk& bulk) {
     if (bulk.generic) {
         stores_asynchronously(bulk.pieces.front().target, bulk.bytes, bulk.reduce != nullptr, bulk.site);
