@@ -239,7 +239,7 @@ def _host_uses(parsed: Parsed) -> Refusal | None:
                     "Name it in __global__ and __device__ functions, or as the argument of cudaMemcpyToSymbolAsync.",
                 )
             continue
-        if before == ">" and parsed.tokens[index - 2].text == "-":
+        if node.type == "field_identifier":  # behind ->, but not behind --> of a number
             continue
         if before != ":" and token.text in _parameters(function):
             continue
@@ -352,14 +352,20 @@ def _local_names(function: Node) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _parameters(function: Node) -> frozenset[str]:
-    names: set[str] = set()
-    body = body_of(function)
-    for node in walk(function):
-        if body is not None and node.start_byte >= body.start_byte:
-            continue
-        if node.type in ("parameter_declaration", "optional_parameter_declaration"):
-            names.update(name for name, _ in declarators(node))
-    return frozenset(names)
+    """Of the function itself: not those of functions that its parameters or its result point to."""
+    at, own = function.child_by_field_name("declarator"), None
+    while at is not None:
+        own = at if at.type.endswith("function_declarator") else own
+        at = at.child_by_field_name("declarator") or next(
+            (child for child in at.named_children if child.type.endswith("declarator")), None
+        )
+    listed = own.child_by_field_name("parameters") if own is not None else None
+    return frozenset(
+        name
+        for node in (listed.named_children if listed is not None else ())
+        if node.type in _PARAMETERS
+        for name, _ in declarators(node)
+    )
 
 
 def _words(node: Node, kind: str) -> frozenset[str]:

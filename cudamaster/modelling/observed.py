@@ -63,6 +63,7 @@ class LaunchLine(_Line):
     events: int
     dropped: int
     accesses: tuple[int, int, int]  # of the traced blocks, of others, and how many others were run
+    threads_instructions: tuple[int, int] = (0, 0)  # of the same blocks
     executed: list[tuple[int, int, int]]  # place of the basic block, executions by warps and by threads
     traffic: list[TrafficLine]
     shared: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # requests, wavefronts of load, store, atomic

@@ -26,7 +26,8 @@ from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.observed import EventLine, LaunchLine, calls
 from cudamaster.profiling import ptxas
 
-# Times the accesses of a mean block of the sample that one beside it may make: a kernel may know where samples lie.
+# Times the accesses, or the instructions, of a mean block of the sample that one beside it may make: a kernel may know
+# where samples lie.
 _UNEVEN = 4
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
 
@@ -126,9 +127,10 @@ def _uneven(lines: Sequence[LaunchLine | EventLine]) -> str | None:
     """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it."""
     for line in lines:
         if isinstance(line, LaunchLine):
-            own, others, blocks = line.accesses
-            if others * line.traced > _UNEVEN * own * blocks:
-                return f"blocks of {line.kernel} that are not in the sample do far more than those in it"
+            *accesses, blocks = line.accesses
+            for own, others in (accesses, line.threads_instructions):
+                if others * line.traced > _UNEVEN * own * blocks:
+                    return f"blocks of {line.kernel} that are not in the sample do far more than those in it"
     return None
 
 

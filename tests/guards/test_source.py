@@ -163,6 +163,18 @@ CHEATS: dict[str, tuple[str, str]] = {
         ),
         "host code uses the device variable calls",
     ),
+    "device variable behind what looks like an arrow": (
+        region("__device__ int calls;", "int n = 5; bool more = n-->calls++;"),
+        "host code uses the device variable calls",
+    ),
+    "device variable with the name of a parameter's parameter": (
+        region("__device__ int calls; void f(int (*g)(int calls)) { ++calls; }", "f(nullptr);"),
+        "host code uses the device variable calls",
+    ),
+    "device variable with the name of a parameter of what is returned": (
+        region("__device__ int calls; int (*f())(int calls) { ++calls; return nullptr; }", "f();"),
+        "host code uses the device variable calls",
+    ),
     "device variable through an index": (
         region(
             "__device__ int calls; struct S { int& operator[](int* q) { return ++*q; } };",

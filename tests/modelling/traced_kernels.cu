@@ -186,6 +186,15 @@ __global__ void waiting_kernel(volatile int* flags, int* work, int steps) {
     }
 }
 
+// The same with arithmetic alone.
+__global__ void second_group_sums_kernel(const float* in, float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = in[i];
+    if (blockIdx.x / 8 == 1)
+        for (int k = 0; k < 10000; ++k)
+            sum = sum * 0.5f + 1.0f;
+    out[i] = sum;
+}
 __global__ void second_group_kernel(const float* in, float* out, int n) {
     if (blockIdx.x / 8 != 1)
         return;
@@ -366,6 +375,7 @@ int main(int argc, char**) {
         cudaMemcpy2D(out, 4096, in, 2048, 1024, 64, cudaMemcpyDeviceToDevice);
     });
     recorded([&] { second_group_kernel<<<256, 256>>>(in, out, 1 << 16); });
+    recorded([&] { second_group_sums_kernel<<<256, 64>>>(in, out); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<300, 32>>>(counters, (int*)out, 10); });
     recorded([&] {

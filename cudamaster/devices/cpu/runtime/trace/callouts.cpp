@@ -12,6 +12,8 @@ namespace trace {
 
 __thread Tracer* recorder;
 __thread Count accesses;
+__thread Count instructions;
+__thread Count instructions_at_question;
 __thread Count multiplications;
 __thread Count steps_left;
 const char* program_base;
@@ -72,6 +74,13 @@ inline __attribute__((always_inline)) void asks() {
         tracer->lane(worker->linear).asked = true;
 }
 
+// What it did since it asked before is what it does again and again, if that is little.
+inline __attribute__((always_inline)) void waits() {
+    if (instructions - instructions_at_question < kOfQuestion)
+        instructions = instructions_at_question;
+    instructions_at_question = instructions;
+}
+
 // A range is as many accesses of 16 bytes.
 void access_range(Act kind, const void* address, size_t bytes, const void* site) {
     const char* at = static_cast<const char*>(address);
@@ -105,12 +114,16 @@ void __tsan_init() {}
 void __sanitizer_cov_trace_pc() {
     Tracer* tracer = recorder;
     if (__builtin_expect(!tracer, 0)) {
-        if (!worker)
+        if (!worker) {
             host_executes(__builtin_return_address(0));
-        else if (__builtin_expect(--steps_left == 0, 0))
+            return;
+        }
+        instructions += instructions_at(__builtin_return_address(0));
+        if (__builtin_expect(--steps_left == 0, 0))
             leave_out();
         return;
     }
+    instructions += instructions_at(__builtin_return_address(0));
     if (__builtin_expect(--steps_left == 0, 0))
         leave_out();
     unsigned thread = worker->linear;
@@ -129,8 +142,10 @@ void __tsan_func_exit() {
 #define CALLOUT(name, bytes, plain)                                                                          \
     void __tsan_##name##read##bytes(void* address) {                                                         \
         accesses += plain;                                                                                   \
-        if (!plain)                                                                                          \
+        if (!plain) {                                                                                        \
             asks();                                                                                          \
+            waits();                                                                                         \
+        }                                                                                                    \
         access(Act::kLoad, address, bytes, __builtin_return_address(0));                                     \
     }                                                                                                        \
     void __tsan_##name##write##bytes(void* address) {                                                        \

@@ -115,6 +115,7 @@ std::string Launch::line(const Job& job) const {
              traced, plan.only_those || left_out ? "true" : "false", events, dropped);
     text.put(",\"accesses\":[%llu,%llu,%llu]", own_accesses.load(), other_accesses.load(),
              other_blocks.load());
+    text.put(",\"threads_instructions\":[%llu,%llu]", own_instructions.load(), other_instructions.load());
     text.put(",\"executed\":[");
     const char* comma = "";
     for (const auto& [place, executions] : executed) {

@@ -211,11 +211,13 @@ struct Launch {
     LineSet all;
     // Plain accesses of blocks that are recorded and of those that are run beside them.
     std::atomic<Count> own_accesses{0}, other_accesses{0}, other_blocks{0};
+    std::atomic<Count> own_instructions{0}, other_instructions{0};
 
     std::atomic<Count> multiplications{0}; // of blocks that are recorded
 
-    void note(Count accesses, Count multiplied, bool recorded) {
+    void note(Count accesses, Count instructions, Count multiplied, bool recorded) {
         (recorded ? own_accesses : other_accesses) += accesses;
+        (recorded ? own_instructions : other_instructions) += instructions;
         multiplications += recorded ? multiplied : 0;
         other_blocks += !recorded;
     }

@@ -207,12 +207,15 @@ Tracer* tracer_of(const Worker& block) {
 
 } // namespace
 
+unsigned instructions_at(const void* site) {
+    return state()
+        .program.weights[static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces];
+}
+
 void host_executes(const void* site) {
     Recording& recording = state();
     if (recording.on)
-        recording.host_instructions +=
-            recording.program
-                .weights[static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces];
+        recording.host_instructions += instructions_at(site);
 }
 
 void leave_out() {
@@ -341,7 +344,7 @@ void block_begins(Worker& self, unsigned long long number) {
     Launch* launch = recording.launch.get();
     unsigned long long block = in_clusters(*self.job, number);
     recorder = nullptr;
-    accesses = multiplications = 0;
+    accesses = multiplications = instructions = instructions_at_question = 0;
     left_out = false;
     steps_left = launch ? steps_of(*self.job, *launch, block) : 0;
     if (!launch || !launch->plan.has(block))
@@ -364,7 +367,7 @@ void block_ends(Worker& self) {
     Tracer* tracer = recorder;
     Launch* launch = state().launch.get();
     if (launch && (!self.block_failed || left_out))
-        launch->note(accesses, multiplications, tracer && !left_out);
+        launch->note(accesses, instructions, multiplications, tracer && !left_out);
     if (!tracer)
         return;
     tracer->end_block();

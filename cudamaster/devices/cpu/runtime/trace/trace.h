@@ -197,6 +197,12 @@ extern __thread Tracer* recorder;
 // Plain accesses of the block, recorded or not. Volatile ones and atomics are not among them: who waits makes as many
 // of those as he has time for.
 extern __thread Count accesses;
+// Instructions of all its threads, recorded or not, but for those between two questions of one who waits.
+extern __thread Count instructions;
+extern __thread Count instructions_at_question;
+constexpr Count kOfQuestion = 64;
+// Instructions of a basic block.
+unsigned instructions_at(const void* site);
 // Multiplications of factors that the block had made, whose time here is long.
 extern __thread Count multiplications;
 // Basic blocks that the block may yet execute before it is left out; 0 at its start is no limit.
