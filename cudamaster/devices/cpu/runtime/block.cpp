@@ -94,8 +94,8 @@ void fail_left_open(Worker& self) {
             has_unread_source(self, self.linear)
                 ? "ends before its copy in bulk has read shared memory: a "
                   "cp.async.bulk.wait_group behind its commit_group is missing"
-            : lacks_bulk(self, self.linear)
-                ? "ends before a copy in bulk into its shared memory has come: a wait at its mbarrier is missing"
+            : lacks_bulk(self, self.linear) ? "ends before a copy in bulk into its shared memory has come: a "
+                                              "wait at its mbarrier is missing"
             : has_open_products(self, self.linear)
                 ? "ends before its wgmma is done: a wgmma.wait_group behind its "
                   "commit_group is missing"
