@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cudamaster.core import modelled
-from cudamaster.core.likelihood import LEVEL, LIKELY, Errors, Makeup
+from cudamaster.core.likelihood import LEVEL, LIKELY, Errors, Makeup, in_percent
 from cudamaster.core.records import from_json, to_json
 from cudamaster.core.speed import Change
 from cudamaster.core.values import CaseVerdict, GpuModel, Modelled, Status, Verdict
@@ -200,3 +200,20 @@ def test_what_ships_has_intervals_of_the_h200(tmp_path: Path) -> None:
     path = tmp_path / "constants.yaml"
     path.write_text(constants.to_yaml(constants.shipped(), {}))
     assert constants.load(path) == constants.shipped()
+
+
+@pytest.mark.parametrize(
+    ("chance", "said"),
+    [
+        (0.898, "89%"),
+        (0.9, "90%"),
+        (0.29, "29%"),
+        (0.102, "11%"),
+        (0.1, "10%"),
+        (0.5, "50%"),
+        (0.0, "0%"),
+        (1.0, "100%"),
+    ],
+)
+def test_a_chance_that_does_not_suffice_is_not_printed_as_one_that_does(chance: float, said: str) -> None:
+    assert in_percent(chance) == said

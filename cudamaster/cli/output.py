@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cudamaster.core.errors import CudaMasterError
+from cudamaster.core.likelihood import in_percent
 from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def say_speed(comparison: Comparison, *, mark: str) -> str:
     if mark == "modelled" and comparison.interval.high == float("inf"):
         reach = "the model's error is not known"
     elif mark == "modelled" and comparison.chance is not None:
-        reach = f"90 % interval {_interval(comparison)}; faster with a chance of {comparison.chance:.0%}"
+        reach = f"90 % interval {_interval(comparison)}; faster with a chance of {in_percent(comparison.chance)}"
     return f"{speed(comparison.speedup, mark=mark)}, {comparison.change.value} ({reach})"
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from cudamaster.cli.output import Waiting, print_to_copy, progress_of_cases, reach_of, speed, styled
+from cudamaster.core.likelihood import in_percent
 from cudamaster.strategies.protocol import Observer
 from cudamaster.view.invisible import visible
 
@@ -133,7 +134,8 @@ class SearchProgress(Observer):
         if not outcome.accepted:
             self._out.print(f"  not kept: {finished.why}", style="yellow" if outcome.unsure else "")
         elif outcome.against is not None and outcome.against.chance is not None:
-            self._out.print(f"  faster than the best before it with a chance of {outcome.against.chance:.0%}")
+            chance = in_percent(outcome.against.chance)
+            self._out.print(f"  faster than the best before it with a chance of {chance}")
 
     def stopped(self, note: str) -> None:
         """Say why the search ends early."""

@@ -24,6 +24,12 @@ _MOST_REACH = 700.0  # beyond it exp overflows
 LIKELY = 0.9  # the chance from which on a kernel counts as faster
 
 
+def in_percent(chance: float) -> str:
+    """A chance for people, rounded towards 50 %: 89.8 % does not read as the 90 % that it lacks."""
+    exact = round(100 * chance, 9)
+    return f"{math.floor(exact) if chance >= 0.5 else math.ceil(exact)}%"
+
+
 @dataclass(frozen=True)
 class Makeup:
     """What a modelled call is made of: the microseconds that go to each part, which add up to the call's time, and what

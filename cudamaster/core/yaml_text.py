@@ -9,13 +9,15 @@ import yaml
 from cudamaster.core.errors import one_line
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# What PyYAML raises for 2001-99-99, !!bool maybe, !!timestamp x and numbers of thousands of digits.
+SENSELESS = (ValueError, LookupError, AttributeError, TypeError, RecursionError)
 
 
 def load(text: str) -> Any:
     """What a text says, of plain types. Raises yaml.YAMLError, also for a value such as the date 2001-99-99."""
     try:
         return yaml.load(text, Loader=LOADER)
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+    except SENSELESS as error:
         raise yaml.YAMLError(f"a value makes no sense: {error}") from error
 
 

@@ -6,7 +6,6 @@ here, once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from cudamaster.agents.brief import Brief
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.core import modelled
 from cudamaster.core.errors import DeviceError
-from cudamaster.core.likelihood import LIKELY
+from cudamaster.core.likelihood import LIKELY, in_percent
 from cudamaster.core.speed import Change, Comparison
 from cudamaster.core.values import Candidate, Findings, Outcome, Plan, Role, Status, Verdict
 from cudamaster.models.metered import Meter
@@ -227,8 +226,7 @@ def _not_likely(against: Comparison) -> str:
     word = "UNSURE" if against.change is Change.UNSURE else "likely slower"
     said = f"{word}, {ratio:.2f} times as fast by the model ({low:.2f} to {high:.2f} in 9 of 10 cases)"
     if against.chance is not None and against.change is Change.UNSURE:
-        chance = math.floor(100 * against.chance)  # 89.8 % would read as the 90 % that it lacks
-        said += f"; it is faster with a chance of {chance}%, and a new best needs {LIKELY:.0%}"
+        said += f"; it is faster with a chance of {in_percent(against.chance)}, and a new best needs {LIKELY:.0%}"
     return said
 
 

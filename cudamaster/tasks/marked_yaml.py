@@ -61,8 +61,7 @@ def parsed(text: str) -> Document:
         root = loader.get_single_node()
         _check_plain(root)
         return Document(None if root is None else loader.construct_document(root), root)
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        # What PyYAML raises for 2001-99-99, !!bool maybe, !!timestamp x and numbers of thousands of digits.
+    except yaml_text.SENSELESS as error:
         raise yaml.YAMLError(f"a value makes no sense: {error}") from error
     finally:
         loader.dispose()

@@ -43,10 +43,9 @@ _ATOMIC = re.compile(r"^cudamaster_cpu_observe_atomic|_Z\d+atomic|atom_(?:one|ca
 _MOVES = re.compile(r"^cudamaster_cpu_|matrix_sync|mem(?:cpy|set|move)$")
 _VALUES = re.compile(r"^cudamaster_cpu_(?:barrier|numbered|registers|yield|lane|activemask|exit|cluster)")
 
-_SUM: _Kinds = {"integer": 2}
+_TWO_WORDS: _Kinds = {"integer": 2}
 _COUNTING: _Kinds = {"counting": 2}
 _SHORT: _Kinds = {"counting": 1}
-_MASK: _Kinds = {"integer": 2}
 _PRODUCT_OF_HALVES: _Kinds = {"integer": 1}
 _WHOLE_PRODUCT: _Kinds = {"integer": 4}
 
@@ -59,6 +58,9 @@ class _Does(Enum):
     GOES_ON = 2  # a part of an address stays one
     REPLACES = 3  # by what its sources are
     ENDS = 4  # what comes of it is no address, or is not known
+
+
+_HANDS_ON = (_Does.GOES_ON, _Does.REPLACES)
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,6 @@ def _backwards(steps: Sequence[_Step], wanted: set[str]) -> _Found:
     return found
 
 
-_HANDS_ON = (_Does.GOES_ON, _Does.REPLACES)
-
-
 def _steps(lines: Sequence[_Line], own: _Own) -> list[_Step]:
     """The instructions of a block that matter."""
     given = _Given(own)
@@ -186,21 +185,21 @@ def _of_instruction(place: int, name: str, text: str, own: _Own, given: _Given) 
         both = tuple(each for one in operands if (each := _name(one, own)))
         return _Step(place, _Does.COMPARES, None, both, memory, _COUNTING if wide else None, spared=True)
     if kind is _Kind.ADDS:
-        sum_ = _SUM if sources and not sources[0].startswith("$") else _COUNTING
+        sum_ = _TWO_WORDS if sources and not sources[0].startswith("$") else _COUNTING
         return _Step(place, _Does.GOES_ON, goal, names, memory, sum_ if wide else None, spared=True)
     if kind is _Kind.LEFT:
         # By 32: the second word of a small structure is put beside the first.
-        kinds = _MASK if wide and "$0x20" not in sources else None
+        kinds = _TWO_WORDS if wide and "$0x20" not in sources else None
         return _Step(place, _Does.GOES_ON, goal, (), memory, kinds, spared=True)
     if kind is _Kind.CHOOSES:
-        return _Step(place, _Does.GOES_ON, goal, names, memory, _MASK if wide else None)
+        return _Step(place, _Does.GOES_ON, goal, names, memory, _TWO_WORDS if wide else None)
     if kind is _Kind.PRODUCT:
         product = _PRODUCT_OF_HALVES if given.halves(operands) else _WHOLE_PRODUCT
         return _Step(place, _Does.ENDS, goal, (), memory, product if wide else None)
     if kind is _Kind.MASKS:
         alone = sources == [target] or "%xmm" in text or given.places(operands)
         upper = name.startswith(("shr", "sar")) and sources == ["$0x20"]
-        return _Step(place, _Does.ENDS, goal, (), memory, _MASK if wide and not alone and not upper else None)
+        return _Step(place, _Does.ENDS, goal, (), memory, _TWO_WORDS if wide and not alone and not upper else None)
     copies = kind is _Kind.COPIES and bool(sources)
     if goal is None and not memory:
         return None
@@ -214,7 +213,7 @@ def _lea(place: int, source: str, target: str, own: _Own) -> _Step:
         return _Step(place, _Does.ENDS, goal)
     whole = is_whole(target)
     if parts["index"]:
-        kinds = _SUM if whole else None
+        kinds = _TWO_WORDS if whole else None
         # Its one instruction is counted elsewhere, so no more is spared than the second.
         return _Step(place, _Does.REPLACES, goal, _of_memory(source, own), (), kinds, spared=True)
     return _Step(place, _Does.REPLACES, goal, _of_memory(source, own), (), _COUNTING if whole else _SHORT, spared=True)
