@@ -33,6 +33,8 @@ inline __attribute__((always_inline)) void access(Act kind, const void* address,
         kind = Act::kLocal;
     if (kind == Act::kStore)
         tracer->lane(self.linear).stored = true;
+    if (kind != Act::kLocal)
+        tracer->lane(self.linear).worked = true;
     tracer->note(tracer->lane(self.linear), self.linear, kind, reinterpret_cast<uintptr_t>(address), bytes,
                  site);
 }
@@ -44,13 +46,15 @@ inline bool is_own(const void* address) {
 
 // What a library's function moves is a loop over 16 bytes at a time. A thread's own variables are registers, mostly.
 void moved(const void* to, const void* from, size_t bytes, const void* site) {
-    Tracer* tracer = recorder;
-    if (__builtin_expect(!tracer, 0)) {
-        if (!worker)
-            host_moves(bytes);
+    if (!worker) {
+        host_moves(bytes);
         return;
     }
     if (is_own(to) && (!from || is_own(from)))
+        return;
+    accesses += (from ? 2 : 1) * ((bytes + 15) / 16);
+    Tracer* tracer = recorder;
+    if (__builtin_expect(!tracer, 0))
         return;
     unsigned thread = worker->linear;
     for (size_t done = 0; done < bytes; done += 16) {
@@ -59,6 +63,28 @@ void moved(const void* to, const void* from, size_t bytes, const void* site) {
         if (from)
             access(Act::kLoad, static_cast<const char*>(from) + done, part, site);
         access(Act::kStore, static_cast<const char*>(to) + done, part, site);
+    }
+}
+
+// 16 bytes at a time, until there is a difference.
+void compared(const void* one, const void* other, size_t bytes, const void* site) {
+    if (!worker) {
+        host_moves(bytes);
+        return;
+    }
+    unsigned thread = worker->linear;
+    for (size_t done = 0; done < bytes; done += 16) {
+        const char *a = static_cast<const char*>(one) + done, *b = static_cast<const char*>(other) + done;
+        auto part = static_cast<unsigned>(std::min<size_t>(bytes - done, 16));
+        accesses += 2;
+        instructions += instructions_at(site);
+        if (Tracer* tracer = recorder) {
+            tracer->note(tracer->lane(thread), thread, Act::kBlock, 0, 0, site);
+            access(Act::kLoad, a, part, site);
+            access(Act::kLoad, b, part, site);
+        }
+        if (std::memcmp(a, b, part) != 0)
+            return;
     }
 }
 
@@ -184,6 +210,10 @@ void* cudamaster_cpu_observe_memset(void* to, int value, size_t bytes) {
     moved(to, nullptr, bytes, __builtin_return_address(0));
     return std::memset(to, value, bytes);
 }
+int cudamaster_cpu_observe_memcmp(const void* one, const void* other, size_t bytes) {
+    compared(one, other, bytes, __builtin_return_address(0));
+    return std::memcmp(one, other, bytes);
+}
 void* cudamaster_cpu_observe_malloc(size_t bytes) {
     takes_from_heap();
     return std::malloc(bytes);
@@ -230,7 +260,12 @@ void cudamaster_cpu_observe_cluster_fence() {
     if (Tracer* tracer = recorder)
         ++tracer->lane(worker->linear).cluster_fences;
 }
+unsigned long long cudamaster_cpu_observe_clock(int nanoseconds) {
+    Count now = time_of_thread();
+    return nanoseconds ? now / clock_mhz() * 1000 + now % clock_mhz() * 1000 / clock_mhz() : now;
+}
 void cudamaster_cpu_observe_sleep(unsigned nanoseconds) {
+    passes(Count{nanoseconds} * clock_mhz() / 1000);
     if (Tracer* tracer = recorder)
         tracer->sleeps(worker->linear, nanoseconds, __builtin_return_address(0));
 }

@@ -61,8 +61,10 @@ struct Lane {
     unsigned long long copies_waited = 0; // one after another: what was begun together comes together
     std::vector<Copying> copying;         // on their way, the oldest first
     unsigned long long slept_ns = 0;
-    const void* slept_at = nullptr; // where it slept last
-    bool asked = false;             // since then, for what another thread may write
+    const void* slept_at = nullptr;       // where it slept last
+    bool asked = false;                   // since then, for what another thread may write
+    bool worked = false;                  // used memory since it asked what time it is
+    unsigned long long waited_cycles = 0; // until a time had come
 };
 
 // Room for the events of one warp.
@@ -201,6 +203,15 @@ extern __thread Count accesses;
 extern __thread Count instructions;
 extern __thread Count instructions_at_question;
 constexpr Count kOfQuestion = 64;
+// What time it is for the thread; 0 outside of kernels (clock.cpp).
+Count time_of_thread();
+// So many cycles more have passed for it.
+void passes(Count cycles);
+// A block begins, and its threads have met.
+void time_begins(Count launch);
+void time_is_shared(unsigned threads);
+// Cycles of the SM's clock in a microsecond.
+unsigned clock_mhz();
 // Instructions of a basic block.
 unsigned instructions_at(const void* site);
 // Multiplications of factors that the block had made, whose time here is long.

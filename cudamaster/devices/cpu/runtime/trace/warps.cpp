@@ -576,7 +576,7 @@ void Tracer::product_starts(const CudamasterCpuWgmma& product) {
 // the lane that waits most often stands for its warp.
 void Tracer::waited(unsigned thread, const void* place) {
     ++lanes_[thread].waits;
-    lanes_[thread].asked = true;
+    lanes_[thread].asked = lanes_[thread].worked = true;
     bool copies = barriers_of_copies_.count(place), stores = !copies && barriers_of_stores_.count(place);
     if (!copies && !stores)
         return;
@@ -639,7 +639,7 @@ void Tracer::end_block() {
             fences = std::max<Count>(fences, lanes_[i].fences);
             grids = std::max<Count>(grids, lanes_[i].grid_barriers);
             clusters = std::max<Count>(clusters, lanes_[i].cluster_barriers);
-            slept = std::max<Count>(slept, lanes_[i].slept_ns);
+            slept = std::max<Count>(slept, lanes_[i].slept_ns + lanes_[i].waited_cycles * 1000 / clock_mhz());
         }
         most_copies = std::max(most_copies, copies);
         counts_.cluster_fences.note(of_cluster);
