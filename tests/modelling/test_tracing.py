@@ -63,6 +63,7 @@ CALLS = (
     "passed by value",
     "sleeps",
     "turns",
+    "tickets",
     "copies of known sizes",
     "comparisons",
     "a spin",
@@ -451,6 +452,13 @@ def test_fences_behind_stores_and_early_launches_are_counted(calls: Mapping[str,
     assert launch.early
     assert launch.grid_barriers.largest == 0
     assert not only(calls, "barriers").early
+
+
+def test_fences_behind_questions_are_not_waited_for(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Of 15 fences four come behind stores, an addition and a load; the answers of three atomics right behind them."""
+    launch = only(calls, "tickets")
+    assert launch.fences.largest == 4
+    assert launch.tickets.largest == 3
 
 
 def test_a_cooperative_launch_too_long_to_be_run_whole_has_counts(calls: Mapping[str, CallCounts | NoTrace]) -> None:

@@ -186,6 +186,31 @@ __global__ void fenced_kernel(volatile float* out) {
     }
 }
 
+// Fences behind stores, additions and loads, and once behind questions: nobody waits for those again and again. A ticket
+// comes behind three of them, a flag behind one.
+__global__ void tickets_kernel(const float* in, float* out, int* tickets) {
+    volatile int* flag = tickets + 64;
+    out[threadIdx.x] = 1.0f;
+    __threadfence();
+    if (threadIdx.x % 32 == 0)
+        atomicAdd(tickets, 1);
+    atomicAdd(out + 32, in[threadIdx.x]);
+    __threadfence();
+    atomicAdd(tickets, 1);
+    __threadfence();
+    float loaded = in[threadIdx.x + 64];
+    __threadfence();
+    atomicAdd(tickets, loaded > 0 ? 2 : 1);
+    for (int i = 0; i < 10; ++i) {
+        if (*flag == 77)
+            break;
+        __threadfence();
+    }
+    out[threadIdx.x + 64] = 2.0f;
+    __threadfence();
+    *flag = 1;
+}
+
 // The first blocks take `steps` more than the others.
 __global__ void long_grid_kernel(float* out, int first, int steps) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -433,6 +458,7 @@ int main(int argc, char**) {
     recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
     recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
     recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
+    recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });
     recorded([&] { known_sizes_kernel<<<1, 32>>>(in, out); });
     cudaMemset(in, 0, 4096);
     cudaMemset(out, 0, 4096);

@@ -22,7 +22,7 @@ const unsigned* place_orders;
 namespace {
 
 inline __attribute__((always_inline)) void access(Act kind, const void* address, unsigned bytes,
-                                                  const void* site) {
+                                                  const void* site, bool asks = false) {
     Tracer* tracer = recorder;
     if (__builtin_expect(!tracer, 0))
         return;
@@ -31,10 +31,8 @@ inline __attribute__((always_inline)) void access(Act kind, const void* address,
     if (static_cast<size_t>(static_cast<const char*>(address) - self.current->stack) <
         kGuardBytes + kStackBytes)
         kind = Act::kLocal;
-    if (kind == Act::kStore)
-        tracer->lane(self.linear).stored = true;
     if (kind != Act::kLocal)
-        tracer->lane(self.linear).worked = true;
+        tracer->uses(self.linear, kind, reinterpret_cast<uintptr_t>(address), asks);
     tracer->note(tracer->lane(self.linear), self.linear, kind, reinterpret_cast<uintptr_t>(address), bytes,
                  site);
 }
@@ -172,7 +170,7 @@ void __tsan_func_exit() {
             asks();                                                                                          \
             waits();                                                                                         \
         }                                                                                                    \
-        access(Act::kLoad, address, bytes, __builtin_return_address(0));                                     \
+        access(Act::kLoad, address, bytes, __builtin_return_address(0), !plain);                             \
     }                                                                                                        \
     void __tsan_##name##write##bytes(void* address) {                                                        \
         accesses += plain;                                                                                   \
@@ -247,14 +245,15 @@ void cudamaster_cpu_observe_fragment(const void* address, unsigned bytes, int st
     accesses += 1;
     access(stored ? Act::kStore : Act::kLoad, address, bytes, site);
 }
-// One behind a store: what asks again and again has nothing to wait for.
+// One behind what the thread has done in memory.
 void cudamaster_cpu_observe_fence(int scope) {
     Tracer* tracer = recorder;
     if (!tracer || scope < 1)
         return;
     Lane& lane = tracer->lane(worker->linear);
-    lane.fences += lane.stored;
-    lane.stored = false;
+    lane.fenced = lane.stored || lane.used || (lane.added && !lane.fences);
+    lane.fences += lane.fenced;
+    lane.stored = lane.used = lane.added = false;
 }
 void cudamaster_cpu_observe_cluster_fence() {
     if (Tracer* tracer = recorder)

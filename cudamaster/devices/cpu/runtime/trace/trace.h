@@ -57,7 +57,11 @@ struct Lane {
     unsigned long long cluster_barriers = 0;
     unsigned long long grid_barriers = 0;
     unsigned long long fences = 0;
-    bool stored = false;                  // since its last fence
+    unsigned long long tickets = 0;       // atomics behind a fence
+    bool stored = false;                  // since its last fence, or used memory otherwise but to ask:
+    bool used = false;                    // who asks again and again has nothing to wait for
+    bool added = false;                   // by an atomic, before its first fence
+    bool fenced = false;                  // since it used memory last
     unsigned long long copies_waited = 0; // one after another: what was begun together comes together
     std::vector<Copying> copying;         // on their way, the oldest first
     unsigned long long slept_ns = 0;
@@ -132,6 +136,8 @@ class Tracer {
     void note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
               const void* site);
     Lane& lane(unsigned thread) { return lanes_[thread]; }
+    // Memory is about to be used; who `asks` reads what another thread may write.
+    void uses(unsigned thread, Act kind, unsigned long long address, bool asks);
 
   private:
     __attribute__((noinline)) bool make_room(Lane& lane, unsigned thread);
@@ -220,6 +226,22 @@ extern __thread Count multiplications;
 extern __thread Count steps_left;
 // Ends the block, which has come to its limit: others stand for it (hooks.cpp).
 [[noreturn]] void leave_out();
+
+// A fence waits for what was done in global memory, and an atomic is its ticket if nothing of that comes between them.
+inline void Tracer::uses(unsigned thread, Act kind, unsigned long long address, bool asks) {
+    Lane& lane = lanes_[thread];
+    if (shared_.has(address)) {
+        lane.worked |= !shared_.is_built_in(address);
+        return;
+    }
+    lane.worked = true;
+    lane.stored |= kind == Act::kStore;
+    if (!lane.used && !asks && kind != Act::kAtomic)
+        lane.used = range_of(address) != nullptr; // and no parameter
+    lane.added |= kind == Act::kAtomic;
+    lane.tickets += lane.fenced && kind == Act::kAtomic;
+    lane.fenced = false;
+}
 
 inline void Tracer::note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
                          const void* site) {
