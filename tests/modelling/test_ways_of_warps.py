@@ -243,6 +243,12 @@ def test_the_stretch_of_a_gather_follows_from_what_one_and_eight_blocks_touch(ti
     assert found.touched(3 * found.blocks) == pytest.approx(3 * found.touched(found.blocks))
 
 
+def test_where_no_sm_has_two_blocks_of_a_gather_nobody_finds_anything_of_another_one() -> None:
+    traffic = gather(SMS // 2)
+    found = moved((traffic,), SMS // 2, SMS // 2, L2(60e6), L1s(SMS, 256e3))
+    assert found.missed_sectors == traffic.missed_sectors
+
+
 def test_no_more_comes_from_dram_than_is_asked_for() -> None:
     """A footprint between those that were counted is an estimate."""
     traffic = gather(64).model_copy(update={"missed_sectors": 100.0})
