@@ -748,6 +748,7 @@ __global__ void copy_source_of_next_group(Given g) {
         wait_for_copies<0>();
     __syncthreads();
     g.more[t ^ 32] = 1;
+    __syncthreads();
     wait_for_copies<0>();
     g.out[t] = first[t] + second[t];
 }
