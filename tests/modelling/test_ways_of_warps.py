@@ -297,8 +297,8 @@ def test_no_more_than_all_comes_from_dram() -> None:
 
 
 def test_loads_from_shared_memory_are_on_their_way_together() -> None:
-    """Ten of each warp, four at a time."""
+    """Ten of each warp, four at a time; each is an instruction, too."""
     loads = with_(launch(SMS), shared=Shared(load_requests=10 * WARPS * SMS))
-    assert ROUND.loads_in_flight == 4
-    expected = 10 / 4 * H200.figures.shared_latency_cycles
+    assert (ROUND.loads_in_flight, ROUND.cycles_per_instruction) == (4, 4)
+    expected = 10 / 4 * H200.figures.shared_latency_cycles + 10 * 4
     assert latency_cycles(loads) - latency_cycles(launch(SMS)) == pytest.approx(expected)
