@@ -63,6 +63,8 @@ CALLS = (
     "passed by value",
     "sleeps",
     "turns",
+    "behind a branch",
+    "behind a store",
     "tickets",
     "copies of known sizes",
     "comparisons",
@@ -452,6 +454,11 @@ def test_fences_behind_stores_and_early_launches_are_counted(calls: Mapping[str,
     assert launch.early
     assert launch.grid_barriers.largest == 0
     assert not only(calls, "barriers").early
+
+
+def test_no_load_is_asked_for_before_a_store_that_comes_first(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    assert only(calls, "behind a branch").waits_of_warp.mean == 1
+    assert only(calls, "behind a store").waits_of_warp.mean == 2
 
 
 def test_fences_behind_questions_are_not_waited_for(calls: Mapping[str, CallCounts | NoTrace]) -> None:

@@ -360,6 +360,16 @@ template <int Stages> __global__ void ring_kernel(const float4* in, float* out, 
     out[threadIdx.x] = sum;
 }
 
+// A load behind a branch is asked for before that is decided, but not over a store.
+template <bool Stores> __global__ void behind_store_kernel(const float* in, float* out, int n) {
+    float sum = in[threadIdx.x];
+    if (Stores)
+        out[threadIdx.x] = 1.0f;
+    if (n > 3)
+        sum += in[threadIdx.x + 32];
+    out[threadIdx.x + 32] = sum;
+}
+
 template <class Call> void recorded(const Call& call) {
     cudamaster_cpu_record(1);
     call();
@@ -458,6 +468,8 @@ int main(int argc, char**) {
     recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
     recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
     recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
+    recorded([&] { behind_store_kernel<false><<<1, 32>>>(in, out, 4); });
+    recorded([&] { behind_store_kernel<true><<<1, 32>>>(in, out, 4); });
     recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });
     recorded([&] { known_sizes_kernel<<<1, 32>>>(in, out); });
     cudaMemset(in, 0, 4096);
