@@ -63,6 +63,7 @@ CALLS = (
     "passed by value",
     "sleeps",
     "turns",
+    "sleeps behind questions",
     "behind a branch",
     "behind a store",
     "tickets",
@@ -197,6 +198,7 @@ def test_sleeps_count(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     assert (slept.largest, slept.mean) == (1e6, (1e6 + 4 * 1500) / 8)
     assert only(calls, "waiting").slept_ns_of_warp.largest <= 100
     assert only(calls, "copy").slept_ns_of_warp.largest == 0
+    assert only(calls, "sleeps behind questions").slept_ns_of_warp.largest == 300 + 500 + 200
 
 
 @pytest.mark.slow(but=["every second-256"])

@@ -310,6 +310,17 @@ __global__ void sleeping_kernel(float* out) {
     out[i] = 1.0f;
 }
 
+// Behind a question each place where a thread sleeps counts once.
+__global__ void asking_kernel(volatile int* flag, float* out, int times) {
+    if (*flag == 0)
+        __nanosleep(300);
+    if (*flag == 0)
+        __nanosleep(500);
+    for (int i = 0; i < times && *flag == 0; ++i)
+        __nanosleep(200);
+    out[threadIdx.x] = 1.0f;
+}
+
 // Blocks take units of work from a common counter: each unit loads and stores `each` floats.
 __global__ void taking_kernel(int* counter, const float* in, float* out, int units, int each) {
     __shared__ int unit;
@@ -468,6 +479,8 @@ int main(int argc, char**) {
     recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
     recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
     recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
+    cudaMemset(counters, 0, 4);
+    recorded([&] { asking_kernel<<<1, 32>>>(counters, out, 50); });
     recorded([&] { behind_store_kernel<false><<<1, 32>>>(in, out, 4); });
     recorded([&] { behind_store_kernel<true><<<1, 32>>>(in, out, 4); });
     recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });
