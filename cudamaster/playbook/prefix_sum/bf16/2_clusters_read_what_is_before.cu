@@ -166,14 +166,17 @@ __device__ __forceinline__ void prefix_sum_wait(unsigned barrier) {
 // than shuffles do.
 template <int kCount>
 __device__ __forceinline__ float prefix_sum_of(const float* numbers, int first = kCount) {
-    float sums[4] = {};
+    float sums[4];
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {
-        float4 four = *(const float4*)(numbers + i);
-        sums[0] += i < first ? four.x : 0.0f;
-        sums[1] += i + 1 < first ? four.y : 0.0f;
-        sums[2] += i + 2 < first ? four.z : 0.0f;
-        sums[3] += i + 3 < first ? four.w : 0.0f;
+        float4 of = *(const float4*)(numbers + i);
+        const float four[] = {of.x, of.y, of.z, of.w};
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            if (i == 0)
+                sums[k] = k < first ? four[k] : 0.0f;
+            else
+                sums[k] += i + k < first ? four[k] : 0.0f;
     }
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
@@ -201,13 +204,15 @@ __global__ void __launch_bounds__(kThreads)
     uint4 earlier[kMaxEarlier][kVectors]; // of each cluster, all under way before the first is used
     int cluster = blockIdx.x / kCluster;
     if (!kOneBlock) {
+        if (cluster > 0) { // a branch, so that nvcc has the own tile asked for first
+            const uint4* share = (const uint4*)input + rank * kVectors * kThreads + threadIdx.x;
 #pragma unroll
-        for (int c = 0; c < kMaxEarlier; ++c)
+            for (int c = 0; c < kMaxEarlier; ++c)
 #pragma unroll
-            for (int v = 0; v < kVectors; ++v)
-                if (c < cluster)
-                    earlier[c][v] = ((
-                        const uint4*)input)[((c * kCluster + rank) * kVectors + v) * kThreads + threadIdx.x];
+                for (int v = 0; v < kVectors; ++v)
+                    if (c < cluster)
+                        earlier[c][v] = share[(c * kCluster * kVectors + v) * kThreads];
+        }
         prefix_sum_expect(barrier, kCluster * sizeof(float));
     }
     // The own tile came first: it is scanned while the others are on their way.
@@ -219,21 +224,23 @@ __global__ void __launch_bounds__(kThreads)
     float part = prefix_sum_of<kWarps>(of_warps, warp);
     if (!kOneBlock) {
         float before = 0.0f;
+        if (cluster > 0) { // a branch again, or the scan would wait for all of this
 #pragma unroll
-        for (int c = 0; c < kMaxEarlier; ++c)
+            for (int c = 0; c < kMaxEarlier; ++c)
 #pragma unroll
-            for (int v = 0; v < kVectors; ++v) {
-                float y[kWidth];
-                prefix_sum_unpack(y, earlier[c][v]);
+                for (int v = 0; v < kVectors; ++v) {
+                    float y[kWidth];
+                    prefix_sum_unpack(y, earlier[c][v]);
 #pragma unroll
-                for (int distance = kWidth / 2; distance > 0; distance /= 2)
+                    for (int distance = kWidth / 2; distance > 0; distance /= 2)
 #pragma unroll
-                    for (int k = 0; k < distance; ++k)
-                        y[k] += y[k + distance];
-                if (c < cluster)
-                    before += y[0];
-            }
-        before = prefix_sum_warp_sum(before);
+                        for (int k = 0; k < distance; ++k)
+                            y[k] += y[k + distance];
+                    if (c < cluster)
+                        before += y[0];
+                }
+            before = prefix_sum_warp_sum(before);
+        }
         if (lane == 0)
             of_shares[warp] = before;
         prefix_sum_wait_for_cluster();
