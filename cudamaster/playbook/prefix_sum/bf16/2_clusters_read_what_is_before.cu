@@ -661,7 +661,7 @@ extern "C" void prefix_sum_bf16_optimized(__nv_bfloat16* output, const __nv_bflo
     if (aligned && N <= 1 << 17)
         started = prefix_sum_clusters_bf16<256, 1, 8, 8>(output, input, N);
     else if (aligned && N <= 1 << 18)
-        started = prefix_sum_clusters_bf16<512, 1, 16, 4>(output, input, N) ||
+        started = prefix_sum_clusters_bf16<256, 2, 16, 4>(output, input, N) ||
                   prefix_sum_clusters_bf16<256, 2, 8, 8>(output, input, N);
     else if (aligned && N <= 1 << 19)
         started = prefix_sum_clusters_bf16<256, 4, 16, 4>(output, input, N) ||
