@@ -26,7 +26,7 @@ from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.observed import SPREADS, EventLine, LaunchLine, Sums, TrafficLine
 from cudamaster.profiling.ptxas import Usage
 
-VERSION = 4  # of what is counted, and how
+VERSION = 5  # of what is counted, and how
 _KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
 _ALONE = 0.95  # of all instructions of the sample in one block
 _REGISTERS = 65536  # of an SM, of all GPUs that are modelled
@@ -162,6 +162,7 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
         cluster_barriers=_spread(line.cluster_barriers, longer),
         grid_barriers=_spread(line.grid_barriers, longer),
         fences=_spread(line.fences, longer),
+        tickets=_spread(line.tickets, longer),
         cluster_fences=_spread(line.cluster_fences, longer),
         slept_ns_of_warp=_spread(line.slept_ns, longer),
         waits_of_warp=_spread(line.waits, longer),

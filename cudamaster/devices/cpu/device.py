@@ -21,6 +21,7 @@ from cudamaster.core import keys, resources
 from cudamaster.core.values import Hardware, Hold
 from cudamaster.devices.cpu import ptx, selftest, symbols, toolchain
 from cudamaster.devices.cpu.rewrite import PtxError, Unsupported, rewrite
+from cudamaster.devices.cpu.sides import MixedSides, refuse_mixed_sides
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.judge_request import JudgeRequest
@@ -106,11 +107,12 @@ class CpuDevice:
         shown = shlex.join(command)
         target.unlink(missing_ok=True)
         try:
+            refuse_mixed_sides(source, flags)
             text = rewrite(source, exact_shared=debug)
         except Unsupported as error:
             log = f"{name}.cu:{error.line}: the CPU device cannot execute {error.construct}"
             return Compiled(None, shown, log, time.monotonic() - start, str(error))
-        except PtxError as error:
+        except (PtxError, MixedSides) as error:
             log = f"{name}.cu:{error.line}: error: {error.message}"
             return Compiled(None, shown, log, time.monotonic() - start)
         rewritten.write_text(_with_head(text, name), encoding="utf-8")
