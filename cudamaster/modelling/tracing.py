@@ -150,14 +150,14 @@ def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = worker.with_name(f"code-{VERSION}.json")
     if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
-        blocks, order, *others = json.loads(kept.read_text(encoding="utf-8"))
-        of_places, origins, functions, chains = (
-            {int(place): found for place, found in each.items()} for each in (blocks, *others)
+        order, split, alone, *others = json.loads(kept.read_text(encoding="utf-8"))
+        of_places, origins, functions, chains, loops = (
+            {int(place): found for place, found in each.items()} for each in others
         )
-        return Code(of_places, order, origins, functions, chains)
+        return Code(of_places, order, origins, functions, chains, loops, split, alone)
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    kinds = (code.blocks, code.order, code.origins, code.functions, code.chains)
+    kinds = (code.order, code.split, code.alone, code.blocks, code.origins, code.functions, code.chains, code.loops)
     making.write_text(json.dumps(kinds), encoding="utf-8")
     making.replace(kept)
     return code
@@ -180,4 +180,7 @@ def _table(code: Code) -> str:
     for place, origins in code.origins.items():
         if place in numbers:
             lines += [f"< {numbers[place]} {numbers[origin]}\n" for origin in origins if origin in numbers]
+    lines += [f"@ {numbers[place]} {numbers[first]}\n" for place, first in code.loops.items()]
+    lines += [f"! {numbers[place]}\n" for place in code.split if place in numbers]
+    lines += [f"~ {numbers[place]}\n" for place in code.alone if place in numbers]
     return "".join(lines) + "\n"
