@@ -104,7 +104,7 @@ def recorded(
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text(encoding="utf-8")) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
-        notes.write((_multiprocessor(wanted) + _table(code)).encode())
+        notes.write((_multiprocessor(wanted) + _table(code, usage)).encode())
         notes.flush()
         after = notes.tell()
         ran = run(notes)
@@ -170,7 +170,7 @@ def _multiprocessor(wanted: Gpu) -> str:
     return f"{' '.join(map(str, parts))} {limits.warps} {limits.blocks}\n"
 
 
-def _table(code: Code) -> str:
+def _table(code: Code, usage: Sequence[ptxas.Usage]) -> str:
     """What the observer reads then: a line for each place behind a call, with the instructions of its block."""
     lines = []
     for number, place in enumerate(code.order, 1):
@@ -183,4 +183,8 @@ def _table(code: Code) -> str:
     lines += [f"@ {numbers[place]} {numbers[first]}\n" for place, first in code.loops.items()]
     lines += [f"! {numbers[place]}\n" for place in code.split if place in numbers]
     lines += [f"~ {numbers[place]}\n" for place in code.alone if place in numbers]
+    registers = {found.symbol: found.registers for found in usage}
+    for place, symbol in code.functions.items():
+        if many := registers.get(symbol):
+            lines.append(f"r {place:x} {many}\n")
     return "".join(lines) + "\n"

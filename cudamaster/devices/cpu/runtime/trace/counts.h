@@ -41,6 +41,11 @@ struct Program {
     // passes wait for each other.
     std::vector<bool> split, alone;
     bool is_split(unsigned order) const { return order < split.size() && split[order]; }
+    std::unordered_map<unsigned, unsigned> registers; // of a kernel, by where it begins
+    unsigned registers_of(unsigned function) const {
+        auto found = registers.find(function);
+        return found == registers.end() ? 0 : found->second;
+    }
     bool is_alone(unsigned order) const { return order < alone.size() && alone[order]; }
     const std::vector<unsigned>& origins_of(unsigned order) const {
         static const std::vector<unsigned> none;

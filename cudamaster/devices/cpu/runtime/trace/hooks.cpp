@@ -111,8 +111,8 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 
 // What an SM of the GPU has, and the table of instructions: a line "place instructions number" each, lines
 // "< number origin" for loads whose address comes from other loads, "@ number first" for basic blocks of a loop that is
-// made one block, "! number" for loads whose values are split, "~ number" for loops whose passes wait for each other, and
-// the empty line that ends it.
+// made one block, "! number" for loads whose values are split, "~ number" for loops whose passes wait for each other, "r
+// place registers" for kernels, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -135,6 +135,11 @@ void read_program(int input) {
             if (std::sscanf(line, "@ %u %u", &order, &origin) == 2 && order < kPlaces) {
                 program.loops.resize(std::max<size_t>(program.loops.size(), order + 1));
                 program.loops[order] = origin;
+                continue;
+            }
+            unsigned registers = 0;
+            if (std::sscanf(line, "r %x %u", &place, &registers) == 2) {
+                program.registers[place] = registers;
                 continue;
             }
             char sign[2] = {};

@@ -15,6 +15,9 @@ constexpr unsigned kDone = ~0u;
 constexpr unsigned kNumber = (1u << 24) - 1;
 // Passes of a loop of one basic block that compilers for GPUs make into one.
 constexpr unsigned kUnrolled = 4;
+// Registers of a thread that hold no word which is on its way; of the loops that nvcc makes of our kernels, those that
+// wait several times for what they load have so many more than such words, with 32 registers and in the median.
+constexpr unsigned kOtherRegisters = 22, kLeastRoom = 8;
 // A GPU ends a sleep by then.
 constexpr unsigned kLongestSleepNs = 1'000'000;
 // Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
@@ -159,7 +162,7 @@ void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
     if (same || stored_ || stored_shared_ || split_ || back)
         begins_anew();
     pass_stored_ = false;
-    passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0});
+    passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0, 0});
     for (unsigned i = 0; i < step.count; ++i)
         passes_.back().lanes |= 1u << step.lane[i];
 }
@@ -178,9 +181,18 @@ void Tracer::ends_loop(WarpTrace& warp) {
             fours = std::max(fours, own / kUnrolled);
         }
         Count waits = 0, remote_waits = 0;
+        // Registers may have no room for what four passes ask for.
+        Count of_pass = (warp.waits - passes_[0].waits) / number;
+        unsigned words = 0;
+        for (const Pass& pass : passes_)
+            words = std::max(words, pass.words);
+        size_t times = std::max<size_t>(
+            (kUnrolled * words / std::max<Count>(of_pass, 1) + room_ / 2) / std::max(room_, 1u), 1);
+        if (room_)
+            fours *= std::min<size_t>(times, kUnrolled);
         size_t left = number - alone,
                chosen = 0; // behind the first few, so many at even distances stand for all
-        passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0});
+        passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0, 0});
         for (size_t k = 0; k < number; ++k) {
             bool later = k >= alone, counts = !later || (fours && (k - alone) * fours / left == chosen);
             chosen += later && counts;
@@ -330,6 +342,8 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     if (step.kind == Act::kLoad) {
         waits = waits_anew(step, asked_);
         split_ |= program_->is_split(step.number);
+        if (!passes_.empty())
+            passes_.back().words += std::max(step.bytes / 4, 1u);
     } else if (copied && waits_for(step.number))
         begins_anew();
     Count touched = 0;
@@ -464,6 +478,9 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     barriers_of_stores_.clear();
     waited_for_.clear();
     threads_ = block.job->threads;
+    const auto* function = static_cast<const char*>(block.job->launch->function);
+    unsigned registers = function ? program.registers_of(static_cast<unsigned>(function - program_base)) : 0;
+    room_ = registers ? std::max(registers, kOtherRegisters + kLeastRoom) - kOtherRegisters : 0;
     counts_.buffers = launch.bytes.empty()
                           ? 0
                           : static_cast<unsigned>(std::min<size_t>(launch.bytes.size() - 1, kMostBuffers));
