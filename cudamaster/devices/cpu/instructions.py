@@ -37,6 +37,7 @@ _UNROLLED = 4
 # Of a loop whose branches become predicates: blocks, and instructions of a pass. On an H200, nvcc unrolls such loops of
 # 40 instructions, and not those of more in which branches are left.
 _MOST_PREDICATED, _MOST_UNROLLED = 12, 40
+_LANE, _SHARED_PLACE = "<cudamaster_cpu_lane", "<cudamaster_cpu_shared_place"
 _MEETS = frozenset({"control", "shuffle", "matrix"})  # what calls are that no predicate stands before
 _TARGET = re.compile(r"^([0-9a-f]+) <")
 _BLOCK = "__sanitizer_cov_trace_pc"
@@ -211,6 +212,7 @@ def code_in(listing: str) -> Code:
         alone += [place for inside in chasing for start in inside for place in places[start]]
         shared = [inside for inside in simple if inside not in chasing]
         predicated = _predicated(shared, of_start, values)
+        emulated = {start for inside in simple if _emulates(inside, of_start) for start in inside}
         cycles = chains.of_blocks(blocks, following, _of_instruction, _of_call, values, predicated)
         callouts = {stretch.start: stretch.callout for stretch in stretches}
         for inside in set(predicated.values()):
@@ -220,6 +222,10 @@ def code_in(listing: str) -> Code:
         for stretch in stretches:
             last = stretch.callout or last
             if last is None:
+                continue
+            if stretch.start in emulated:
+                words = sum(_LANE in operands for _, _, operands in stretch.lines)
+                found.setdefault(last, Counter()).update({"integer": -words})
                 continue
             found.setdefault(last, Counter()).update(_kinds(stretch, values, predicated.get(stretch.start)))
             if more := cycles.get(stretch.start, 0.0):
@@ -235,6 +241,13 @@ def code_in(listing: str) -> Code:
         split,
         alone,
     )
+
+
+def _emulates(inside: frozenset[int], lines: Mapping[int, _Lines]) -> bool:
+    """Whether a loop stands for one instruction of a GPU, ldmatrix or stmatrix: the words of a lane one after another.
+    Each is a request to shared memory, and is counted as one more instruction there."""
+    called = " ".join(to for start in inside for _, name, to in lines[start] if name.startswith("call"))
+    return _LANE in called and _SHARED_PLACE in called
 
 
 def _chases(
