@@ -321,6 +321,14 @@ __global__ void search_kernel(const float* in, int* out, int n) {
     out[threadIdx.x] = low;
 }
 
+// Goes on as long as what it loads says so.
+__global__ void scan_kernel(const float* in, int* out) {
+    int i = 0;
+    while (in[threadIdx.x + 32 * i] < 1.0f)
+        ++i;
+    out[threadIdx.x] = i;
+}
+
 // 16 bytes at once, or piece by piece: two of them, which need each other not.
 template <class Piece> struct alignas(16) Pieces {
     Piece at[16 / sizeof(Piece)];
@@ -450,6 +458,12 @@ int main(int argc, char**) {
     recorded([&] { ring_kernel<3><<<4, 64>>>((float4*)in, out, 12); });
     recorded([&] { filled_kernel<<<1, 32>>>(in, out, 512, 1000); });
     recorded([&] { search_kernel<<<1, 32>>>(in, (int*)out, 1023); });
+    float ones[32];
+    for (float& one : ones)
+        one = 1.0f;
+    cudaMemcpy(in + 12 * 32, ones, sizeof ones, cudaMemcpyHostToDevice);
+    recorded([&] { scan_kernel<<<1, 32>>>(in, (int*)out); });
+    cudaMemset(in, 0, n * 4);
     recorded([&] { pieces_kernel<<<1, 32>>>((short*)in, (Pieces<short>*)out, 100, true); });
     recorded([&] { pieces_kernel<<<1, 32>>>((int*)in, (Pieces<int>*)out, 100, true); });
     recorded([&] { taking_kernel<<<264, 64>>>(counters, in, out, 528, 1024); });

@@ -208,7 +208,7 @@ def code_in(listing: str) -> Code:
         split += found_origins.split
         values = addresses.values_of(blocks, following)
         simple = flow.simple_loops(in_order, following).values()
-        chasing = [inside for inside in simple if _chases(inside, in_order, places, found_origins)]
+        chasing = [inside for inside in simple if _chases(inside, in_order, places, following, found_origins)]
         alone += [place for inside in chasing for start in inside for place in places[start]]
         shared = [inside for inside in simple if inside not in chasing]
         predicated = _predicated(shared, of_start, values)
@@ -254,12 +254,19 @@ def _chases(
     inside: frozenset[int],
     order: Sequence[int],
     places: Mapping[int, Sequence[int]],
+    following: Mapping[int, Sequence[int]],
     found: origins.Origins,
 ) -> bool:
-    """Whether loads of a loop's pass have their addresses from the pass before, as those of a list or a search."""
+    """Whether loads of a loop's pass have their addresses from the pass before, as those of a list or a search, or that
+    there is a next pass hangs on what is loaded."""
     number = {
         place: at for at, place in enumerate(place for start in order if start in inside for place in places[start])
     }
+    if any(
+        not inside.issuperset(following.get(start, ())) and found.decides.get(start, frozenset()) & number.keys()
+        for start in inside
+    ):
+        return True
     return any(
         number.get(origin, -1) >= number[place]
         for place in found.loads & number.keys()

@@ -14,7 +14,7 @@ split that.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cudamaster.devices.cpu.x86 import ARGUMENTS, CALLED, LOST, MEMORY, NAMES, operands_of
@@ -43,10 +43,12 @@ _FRAME = re.compile(r"\(%rbp\b")
 
 @dataclass(frozen=True)
 class Origins:
-    """Of a function's `loads`: places that each one's address comes from, loads with none absent, and those whose value
-    is split on its path."""
+    """Of a function's `loads`: places that each one's address comes from, loads with none absent, those whose value is
+    split on its path, and those that decide the jump at the end of a block, by its first address, but for others that
+    are asked again and again until another thread has written."""
 
     of_addresses: dict[int, list[int]]
+    decides: dict[int, frozenset[int]]
     loads: frozenset[int]
     split: list[int]
 
@@ -81,7 +83,9 @@ def of_loads(
                         known[name] = _few(there | places)
     of_addresses = {place: sorted(places) for place, places in found.items() if places}
     sizes, block_of = _loads(blocks)
-    return Origins(of_addresses, frozenset(sizes), _split(sizes, block_of, ways, behind))
+    plain = {place for lines in blocks for place in _plain(lines)}
+    decides = {start: values.get(_FLAGS, _NONE) & plain for start, values in behind.items()}
+    return Origins(of_addresses, decides, frozenset(sizes), _split(sizes, block_of, ways, behind))
 
 
 def _decided(
@@ -99,6 +103,15 @@ def _decided(
     if len(ways) > 1 or len(set(following[ways[0]])) == 1:
         return common
     return _few(common | behind[ways[0]].get(_FLAGS, _NONE))
+
+
+def _plain(lines: Sequence[_Line]) -> Iterator[int]:
+    """Loads whose value no other thread changes meanwhile."""
+    called = ""
+    for place, name, operands in lines:
+        if _LOADS.match(called) and "volatile" not in called and "atomic" not in called:
+            yield place
+        called = target[1] if name.startswith("call") and (target := CALLED.search(operands)) else ""
 
 
 def _loads(blocks: Sequence[Sequence[_Line]]) -> tuple[dict[int, int], dict[int, int]]:
