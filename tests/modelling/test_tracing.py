@@ -74,6 +74,11 @@ CALLS = (
     "products of long integers",
     "a copy at a time",
     "a ring of three copies",
+    "filled behind a branch",
+    "a search",
+    "a scan",
+    "pieces of two bytes",
+    "pieces of four bytes",
     "work from a common counter",
     "waiting for left out",
 )
@@ -175,6 +180,27 @@ def test_arithmetic_of_64_bits_costs_what_a_gpu_makes_of_it(
     launch = only(calls, name)
     assert instructions * 1000 <= launch.instructions.integer <= (instructions + 1) * 1000
     assert launch.chained_cycles >= cycles * 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "waits"),
+    [
+        ("filled behind a branch", 16 / 4),
+        ("a search", 10),
+        ("a scan", 13),
+        ("pieces of two bytes", 2),
+        ("pieces of four bytes", 1),
+    ],
+)
+def test_loads_are_on_their_way_together_where_a_gpus_compiler_has_them_so(
+    calls: Mapping[str, CallCounts | NoTrace], name: str, waits: float
+) -> None:
+    """Predicates leave a loop one block, which is unrolled, and shared memory is not where it loads from. But a search
+    has its addresses from what it loads, and a scan does not know whether it goes on. Where pieces of registers meet
+    whole ones, these are split at once."""
+    waits_of_warp = only(calls, name).waits_of_warp
+    assert waits_of_warp is not None
+    assert waits_of_warp.mean == waits
 
 
 @pytest.mark.parametrize(("name", "waits"), [("a copy at a time", 12), ("a ring of three copies", 4)])
@@ -589,6 +615,19 @@ def test_paths_come_before_the_place_where_they_meet() -> None:
     assert flow.in_order([1, 2, 3, 4], {1: [2], 2: [4, 1], 4: [3, 4], 3: [1]}) == [1, 2, 4, 3]
     # Out of a loop, 2, one comes to 5 before 3, though 3 is between them.
     assert flow.in_order([1, 2, 3, 5], {1: [2, 5], 2: [2, 3], 5: [3], 3: []}) == [1, 2, 5, 3]
+    # A loop that is entered at 2 and 4 begins where all of its passes come by.
+    entered = {1: [2, 4], 2: [3], 3: [4, 5], 4: [3], 5: []}
+    assert flow.in_order([1, 2, 3, 4, 5], {**entered, 3: [4, 2, 5], 4: [3]}) == [1, 3, 2, 4, 5]
+
+
+def test_loops_that_can_be_unrolled() -> None:
+    """They have no other loop in them, and are left from one place."""
+    branch = {1: [2], 2: [3, 4], 3: [4], 4: [2, 5], 5: []}
+    assert flow.simple_loops(list(branch), branch) == {2: frozenset({2, 3, 4})}
+    assert flow.simple_loops(list(branch), {**branch, 3: [4, 5]}) == {}
+    assert flow.simple_loops(list(branch), {**branch, 3: [3, 4]}) == {3: frozenset({3})}
+    # A compiler may have made two of the jump back.
+    assert flow.simple_loops(list(branch), {**branch, 2: [3, 4], 3: [2, 5]}) == {2: frozenset({2, 3, 4})}
 
 
 def test_registers_are_those_of_the_instance_that_was_launched() -> None:
