@@ -77,7 +77,7 @@ struct WarpTrace {
     unsigned pending = 0; // threads that are still on their way to the next barrier, or their end
     unsigned live = 0;
     std::vector<LineRequest> requests; // since the last barrier of the block
-    unsigned long long barriers = 0, instructions = 0, waits = 0, cold_waits = 0;
+    unsigned long long barriers = 0, instructions = 0, waits = 0, cold_waits = 0, far_waits = 0;
     unsigned long long copies_waited = 0; // of the lane that waits most
     unsigned long long remote_waits = 0; // for other blocks' shared memory, and what they store to this one's
     Way at_barrier;                      // what it had done when the block's last barrier was over

@@ -327,7 +327,8 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     TrafficCounts& traffic = counts_.traffic[range.buffer];
     traffic.lines += count;
     // L1 keeps its data in the same banks, and looks up four lines at a time.
-    traffic.wavefronts += std::max(wavefronts_of(step, true), (Count{count} + 3) / 4);
+    Count wavefronts = std::max(wavefronts_of(step, true), (Count{count} + 3) / 4);
+    traffic.wavefronts += wavefronts;
     switch (ask) {
     case Ask::kLoad:
         ++traffic.load_requests;
@@ -337,6 +338,8 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     case Ask::kStore:
         ++traffic.store_requests;
         traffic.store_sectors += touched;
+        traffic.store_lines += count;
+        traffic.store_wavefronts += wavefronts;
         break;
     case Ask::kAtomic: {
         ++traffic.atomic_requests;
@@ -364,12 +367,13 @@ void Tracer::drain() {
         const LineRequest* at;
         const LineRequest* end;
         WarpTrace* warp;
-        bool cold; // the wait at hand is counted already
+        bool cold, far; // the wait at hand is counted already
     };
     std::vector<Place> places;
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
         if (auto& requests = warps_[warp].requests; !requests.empty())
-            places.push_back({requests.data(), requests.data() + requests.size(), &warps_[warp], false});
+            places.push_back(
+                {requests.data(), requests.data() + requests.size(), &warps_[warp], false, false});
     // What another warp has just asked for is still on its way.
     unsigned on_its_way = 2 * static_cast<unsigned>(places.size());
     while (!places.empty()) {
@@ -382,9 +386,14 @@ void Tracer::drain() {
                 switch (static_cast<Ask>(request.ask)) {
                 case Ask::kLoad:
                     place.cold &= !request.waits;
+                    place.far &= !request.waits;
                     if (unsigned missed = l1_.load(request.line, sectors, on_its_way, comes)) {
                         counts_.traffic[request.buffer].missed_sectors +=
                             static_cast<Count>(__builtin_popcount(missed));
+                        ++counts_.traffic[request.buffer].missed_lines;
+                        // L2 has the other half of a pair of which the block has asked for one.
+                        if (missed & ~pairs_of(lines_.read(request.line)))
+                            l1_.comes_from_afar();
                         unsigned fresh = lines_.add(request.line, missed, 0, request.buffer);
                         counts_.traffic[request.buffer].common_sectors += static_cast<Count>(
                             __builtin_popcount(fresh & launch_->common.read(request.line)));
@@ -392,6 +401,10 @@ void Tracer::drain() {
                     comes &= !request.copied;
                     place.warp->cold_waits += comes && !place.cold;
                     place.cold |= comes;
+                    if (comes && l1_.is_from_afar(on_its_way)) {
+                        place.warp->far_waits += !place.far;
+                        place.far = true;
+                    }
                     break;
                 case Ask::kStore:
                     lines_.add(request.line, 0, sectors, request.buffer);
@@ -419,17 +432,20 @@ void Tracer::ends_stretch() {
         now.instructions = warp.instructions;
         now.waits = warp.waits + warp.copies_waited;
         now.cold_waits = warp.cold_waits + warp.copies_waited;
+        now.far_waits = warp.far_waits + warp.copies_waited;
         now.remote_waits = warp.remote_waits;
         const Way& before = warp.at_barrier;
         most.instructions = std::max(most.instructions, now.instructions - before.instructions);
         most.waits = std::max(most.waits, now.waits - before.waits);
         most.cold_waits = std::max(most.cold_waits, now.cold_waits - before.cold_waits);
+        most.far_waits = std::max(most.far_waits, now.far_waits - before.far_waits);
         most.remote_waits = std::max(most.remote_waits, now.remote_waits - before.remote_waits);
         warp.at_barrier = now;
     }
     counts_.way.instructions += most.instructions;
     counts_.way.waits += most.waits;
     counts_.way.cold_waits += most.cold_waits;
+    counts_.way.far_waits += most.far_waits;
     counts_.way.remote_waits += most.remote_waits;
 }
 
@@ -453,8 +469,8 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         WarpTrace& trace = warps_[warp];
         trace.pending = trace.live = std::min(kWarp, threads_ - warp * kWarp);
-        trace.barriers = trace.instructions = trace.waits = trace.cold_waits = trace.copies_waited =
-            trace.remote_waits = 0;
+        trace.barriers = trace.instructions = trace.waits = trace.cold_waits = trace.far_waits =
+            trace.copies_waited = trace.remote_waits = 0;
         trace.at_barrier = {};
         trace.requests.clear();
         trace.copies_waited_for.clear();
@@ -650,6 +666,7 @@ void Tracer::end_block() {
         counts_.barriers.note(trace.barriers + waits);
         counts_.waits.note(trace.waits + trace.copies_waited + copies);
         counts_.cold_waits.note(trace.cold_waits + trace.copies_waited + copies);
+        counts_.far_waits.note(trace.far_waits + trace.copies_waited + copies);
         counts_.remote_waits.note(trace.remote_waits);
         counts_.instructions.note(trace.instructions);
         instructions += trace.instructions;
@@ -657,6 +674,7 @@ void Tracer::end_block() {
     counts_.all_instructions = instructions;
     counts_.way.waits += most_copies;
     counts_.way.cold_waits += most_copies;
+    counts_.way.far_waits += most_copies;
 }
 
 } // namespace trace
