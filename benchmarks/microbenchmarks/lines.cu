@@ -223,6 +223,20 @@ static void add_walk(int wide, unsigned apart, int warps, bool chain) {
     rows.push_back(row);
 }
 
+// Hits where lanes of both halves of a warp want the same lines, or words of a row of a matrix; some take no part.
+static void add_halves(const char* of, int lines, unsigned apart, unsigned active) {
+    add("hit", kCached, 4, 1, 32, 0, kOwn, false, 32, false);
+    Row& row = rows.back();
+    char name[200];
+    snprintf(name, sizeof name, "hit %s lines=%d apart=%u active=%08x warps=32", of, lines, apart, active);
+    row.name = name;
+    for (unsigned i = 0; i < 32; ++i) {
+        row.lanes[i].at = i % lines * apart;
+        row.lanes[i].of_warp = row.lanes[i].step = 4;
+        row.lanes[i].active = active >> i & 1;
+    }
+}
+
 static void patterns() {
     for (int lines : {1, 2, 4, 8, 16, 32}) // hits
         for (Bytes bytes : {kOwn, kSpread, kRandom, kCompact})
@@ -230,6 +244,12 @@ static void patterns() {
     for (int lines : {4, 8, 16, 32})
         for (Bytes bytes : {kOwn, kRandom, kSame})
             add("hit", kCached, 4, lines, 32, 0, bytes, true, 32, false);
+    for (unsigned apart : {256u, 132u})
+        for (unsigned active : {0xffffffffu, 0x6b2d94c5u, 0x0000ffffu}) {
+            add_halves("halves", 16, apart, active);
+            add_halves("halves", 8, apart, active);
+        }
+    add_halves("halves", 2, 256, 0xffffffffu);
     for (int wide : {2, 8, 16})
         for (int lines : {1, 4, 8, 16, 32})
             for (Bytes bytes : {kOwn, kRandom})

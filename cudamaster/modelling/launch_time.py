@@ -331,14 +331,22 @@ def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved)
 
 
 def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
-    """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2.
-
-    DRAM gives two sectors at once: where lanes read theirs sector after sector, each second wait is for L2 alone.
-    """
+    """Of a wait for what a block has not had: L2's, or DRAM's if one of the lines that it waits for is not in L2."""
     near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
-    lines = max(1.0, _lines_of_wait(launch, bytes_moved))
-    fetched = min(1.0, max(1.0, _sectors_of_line(launch)) / _SECTORS_OF_DRAM)
-    return near + fetched * (1 - math.pow(1 - bytes_moved.missed_share, lines)) * (far - near)
+    return near + _from_dram(launch, bytes_moved) * (far - near)
+
+
+def _from_dram(launch: Launch, bytes_moved: Moved) -> float:
+    """Part of the waits for what is new to a block, for which some of that comes from DRAM."""
+    if launch.far_waits_of_warp is None:
+        lines = max(1.0, _lines_of_wait(launch, bytes_moved.missed_sectors, launch.cold_waits_of_warp))
+        fetched = min(1.0, max(1.0, _sectors_of_line(launch)) / _SECTORS_OF_DRAM)
+        return fetched * (1 - math.pow(1 - bytes_moved.missed_share, lines))
+    blocks = math.prod(launch.grid)
+    new = blocks * sum(found.read for each in launch.traffic for found in each.footprints if found.blocks == 1)
+    share = min(1.0, bytes_moved.dram_read / (SECTOR_BYTES * new)) if new > 0 else bytes_moved.missed_share
+    lines = max(1.0, _lines_of_wait(launch, new, launch.far_waits_of_warp))
+    return 1 - math.pow(1 - share, lines)
 
 
 def _sectors_of_line(launch: Launch) -> float:
@@ -351,12 +359,12 @@ def _sectors(traffic: Traffic) -> float:
     return traffic.load_sectors + traffic.store_sectors + traffic.atomic_sectors
 
 
-def _lines_of_wait(launch: Launch, bytes_moved: Moved) -> float:
-    """Lines that a warp waits for together, where L1 has not got them."""
+def _lines_of_wait(launch: Launch, of_all: float, waits: Spread) -> float:
+    """Lines that a warp waits for together, of so many sectors that all wait for."""
     sectors = sum(_sectors(each) for each in launch.traffic)
     lines = sum(each.lines for each in launch.traffic)
-    waits = launch.cold_waits_of_warp.mean * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
-    return bytes_moved.missed_sectors * lines / (sectors * waits) if sectors * waits > 0 else 1.0
+    every = waits.mean * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
+    return of_all * lines / (sectors * every) if sectors * every > 0 else 1.0
 
 
 def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved) -> float:
@@ -378,13 +386,14 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
     # A warp that spins waits for another one, whose way is counted.
     largest = largest and not _spins(launch)
-    longer, waits, cold, remote = _done(launch, largest=largest)
+    longer, waits, cold, far, remote = _done(launch, largest=largest)
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
     fences, slept_ns = (of.largest if largest else of.mean for of in (launch.fences, launch.slept_ns_of_warp))
     return (
         constants.block_cycles
         + (_issuing(launch, constants) + _of_products(launch, gpu, shape)) / warps * longer
-        + cold * _cold_latency(launch, gpu, bytes_moved)
+        + cold * figures.l2_latency_cycles
+        + far * _from_dram(launch, bytes_moved) * (figures.memory_latency_cycles - figures.l2_latency_cycles)
         + (waits - cold) * figures.l1_latency_cycles
         + remote * figures.remote_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
@@ -429,20 +438,25 @@ def _of_products(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
     return launch.shared.wavefronts * together + products * of_core * max(1.0, together / figures.schedulers)
 
 
-def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float, float]:
-    """Instructions as multiples of a mean warp's, waits, those of them that L1 does not end, and those for other
-    blocks: of the mean block or the longest. At each barrier the block's warps wait for the one that had most to do
-    since the last."""
+def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float, float, float]:
+    """Instructions as multiples of a mean warp's, waits, those of them that L1 does not end, those for what is new to
+    the block, and those for other blocks: of the mean block or the longest. At each barrier the block's warps wait for
+    the one that had most to do since the last."""
     way, of_warp = launch.way_of_block, launch.instructions_of_warp
     if way is None or _spins(launch):
         longer = _ratio(of_warp) if largest else 1.0
-        waits = launch.waits_of_warp, launch.cold_waits_of_warp, launch.remote_waits_of_warp
+        waits = (
+            launch.waits_of_warp,
+            launch.cold_waits_of_warp,
+            launch.far_waits_of_warp or launch.cold_waits_of_warp,
+            launch.remote_waits_of_warp,
+        )
     else:
         instructions = way.instructions.largest if largest else way.instructions.mean
         longer = instructions / of_warp.mean if of_warp.mean > 0 else 1.0
-        waits = way.waits, way.cold_waits, way.remote_waits
-    every, cold, remote = (of.largest if largest else of.mean for of in waits)
-    return longer, every, cold, remote
+        waits = way.waits, way.cold_waits, way.far_waits or way.cold_waits, way.remote_waits
+    every, cold, far, remote = (of.largest if largest else of.mean for of in waits)
+    return longer, every, cold, far, remote
 
 
 def _spins(launch: Launch) -> bool:
