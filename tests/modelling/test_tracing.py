@@ -67,6 +67,7 @@ CALLS = (
     "products of long integers",
     "a copy at a time",
     "a ring of three copies",
+    "a sector after the other",
     "work from a common counter",
     "waiting for left out",
 )
@@ -180,6 +181,29 @@ def test_copies_that_are_on_their_way_together_are_waited_for_once(
     assert loads(launch)[0] == 4 * 2 * 12
     assert launch.waits_of_warp.mean == launch.cold_waits_of_warp.mean == waits
     assert launch.way_of_block.waits.largest == launch.way_of_block.cold_waits.largest == waits
+
+
+def test_a_wait_for_the_other_half_of_a_pair_is_not_for_dram(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Four sectors of each lane's line are two pairs. Each of the loads misses in all 32 lines, and waits."""
+    launch = only(calls, "a sector after the other")
+    assert launch.way_of_block is not None
+    assert launch.far_waits_of_warp is not None
+    assert launch.way_of_block.far_waits is not None
+    assert launch.waits_of_warp.mean == launch.cold_waits_of_warp.mean == launch.way_of_block.cold_waits.mean == 4
+    assert launch.far_waits_of_warp.mean == launch.way_of_block.far_waits.largest == 2
+    (read,) = (each for each in launch.traffic if each.load_requests)
+    assert read.missed_lines == read.missed_sectors == read.lines == 4 * 2 * 4 * 32
+
+
+@pytest.mark.parametrize(("name", "lines", "wavefronts"), [("copy", 1, 1), ("vectors", 4, 4)])
+def test_lines_of_stores_count_by_themselves(
+    calls: Mapping[str, CallCounts | NoTrace], name: str, lines: int, wavefronts: int
+) -> None:
+    launch = only(calls, name)
+    written = [each for each in launch.traffic if each.store_requests]
+    assert sum(each.store_lines for each in written) == 32 * lines
+    assert sum(each.store_wavefronts for each in written) == 32 * wavefronts
+    assert sum(each.missed_lines for each in launch.traffic) == 32 * lines
 
 
 def test_sleeps_count(calls: Mapping[str, CallCounts | NoTrace]) -> None:
