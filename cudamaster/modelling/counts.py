@@ -35,9 +35,10 @@ class Traffic(_Counted):
 
     `missed_sectors` are those of the loads that a block's share of an L1 cache does not hold already, and that no
     block before it on its SM left there.
-    `lines` are those of 128 bytes that requests of all kinds touch, each request by itself; `wavefronts` those in which
-    L1 serves them: as many as the busiest of its banks has words, and one for four lines. `missed_lines` are those of
-    loads of which a sector is missed, `store_...` what of both is of stores.
+    `lines` are those of 128 bytes that requests of all kinds touch, each request by itself; `missed_lines` those of
+    loads of which a sector is missed, `store_lines` those of stores. L1 serves requests in `wavefronts`, as many as the
+    busiest of its banks has words, and looks up their lines in `lookups`, as many as the busiest of four banks of tags
+    has lines. Stores and atomics leave the SM in `sends`, a sector or the mask of a line each.
     `bulk_...` are sectors that the copy engine moves past L1: of copies to several blocks of a cluster each once.
     """
 
@@ -54,7 +55,8 @@ class Traffic(_Counted):
     missed_lines: _Count = 0
     store_lines: _Count = 0
     wavefronts: _Count = 0
-    store_wavefronts: _Count = 0
+    lookups: _Count = 0
+    sends: _Count = 0
     bulk_read_sectors: _Count = 0
     bulk_written_sectors: _Count = 0
     bulk_reduced_sectors: _Count = 0

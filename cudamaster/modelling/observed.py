@@ -40,7 +40,8 @@ class TrafficLine(_Line):
     missed_lines: int = 0
     store_lines: int = 0
     wavefronts: int
-    store_wavefronts: int = 0
+    lookups: int = 0
+    sends: int = 0
     bulk: tuple[int, int, int]  # sectors that the copy engine reads, writes and does operations on
     footprints: list[tuple[int, float, float]]
 

@@ -195,15 +195,27 @@ def test_a_wait_for_the_other_half_of_a_pair_is_not_for_dram(calls: Mapping[str,
     assert read.missed_lines == read.missed_sectors == read.lines == 4 * 2 * 4 * 32
 
 
-@pytest.mark.parametrize(("name", "lines", "wavefronts"), [("copy", 1, 1), ("vectors", 4, 4)])
-def test_lines_of_stores_count_by_themselves(
-    calls: Mapping[str, CallCounts | NoTrace], name: str, lines: int, wavefronts: int
+@pytest.mark.parametrize(
+    ("name", "lines", "lookups", "sends"),
+    [("copy", 1, 1, 4), ("vectors", 4, 1, 16), ("every 32nd", 32, 8, 4), ("broadcast", 1, 1, 4)],
+)
+def test_lines_are_looked_up_four_at_once_and_sectors_leave_one_by_one(
+    calls: Mapping[str, CallCounts | NoTrace], name: str, lines: int, lookups: int, sends: int
 ) -> None:
+    """Each of 32 warps loads from so many lines and stores to as many as neighbours do."""
     launch = only(calls, name)
-    written = [each for each in launch.traffic if each.store_requests]
-    assert sum(each.store_lines for each in written) == 32 * lines
-    assert sum(each.store_wavefronts for each in written) == 32 * wavefronts
-    assert sum(each.missed_lines for each in launch.traffic) == 32 * lines
+    stored = 4 if name == "vectors" else 1
+    assert sum(each.lines for each in launch.traffic) == 32 * (lines + stored)
+    assert sum(each.store_lines for each in launch.traffic) == 32 * stored
+    assert sum(each.lookups for each in launch.traffic) == 32 * (lookups + 1)
+    assert sum(each.sends for each in launch.traffic) == 32 * sends
+
+
+def test_what_is_written_in_part_leaves_with_a_mask(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """The last four lanes of 900 write half of a sector. An addition to one word of a line leaves at once."""
+    assert sum(each.sends for each in only(calls, "tail").traffic) == 28 * 4 + 1 + 1
+    launch = only(calls, "atomics on many addresses")
+    assert sum(each.sends for each in launch.traffic) == 64 * 4 * 5
 
 
 def test_sleeps_count(calls: Mapping[str, CallCounts | NoTrace]) -> None:

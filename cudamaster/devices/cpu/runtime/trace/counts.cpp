@@ -152,11 +152,11 @@ std::string Launch::line(const Job& job) const {
         text.put(
             "%s{\"buffer\":%u,\"bytes\":%zu,\"load\":[%llu,%llu,%llu,%llu],\"store\":[%llu,%llu],\"atomic\":["
             "%llu,%llu],\"lines\":%llu,\"missed_lines\":%llu,\"store_lines\":%llu,\"wavefronts\":%llu,"
-            "\"store_wavefronts\":%llu,\"bulk\":[%llu,%llu,%llu]",
+            "\"lookups\":%llu,\"sends\":%llu,\"bulk\":[%llu,%llu,%llu]",
             comma, buffer, bytes[buffer], counts.load_requests, counts.load_sectors, counts.missed_sectors,
             counts.common_sectors, counts.store_requests, counts.store_sectors, counts.atomic_requests,
             counts.atomic_sectors, counts.lines, counts.missed_lines, counts.store_lines, counts.wavefronts,
-            counts.store_wavefronts, counts.bulk[0], counts.bulk[1], counts.bulk[2]);
+            counts.lookups, counts.sends, counts.bulk[0], counts.bulk[1], counts.bulk[2]);
         comma = ",";
         auto one = mean(of_block, buffer, traced);
         text.put(",\"footprints\":[[1,%.4f,%.4f]", one.first, one.second);

@@ -43,7 +43,7 @@ struct Program {
 struct TrafficCounts {
     Count load_requests = 0, load_sectors = 0, missed_sectors = 0, common_sectors = 0, store_requests = 0,
           store_sectors = 0, atomic_requests = 0, atomic_sectors = 0, lines = 0, missed_lines = 0,
-          store_lines = 0, wavefronts = 0, store_wavefronts = 0;
+          store_lines = 0, wavefronts = 0, lookups = 0, sends = 0;
     Count bulk[3] = {}; // sectors of copies in bulk, by Ask
     bool any() const {
         return load_requests || store_requests || atomic_requests || bulk[0] || bulk[1] || bulk[2];
@@ -61,7 +61,8 @@ struct TrafficCounts {
         missed_lines += more.missed_lines;
         store_lines += more.store_lines;
         wavefronts += more.wavefronts;
-        store_wavefronts += more.store_wavefronts;
+        lookups += more.lookups;
+        sends += more.sends;
         for (int i = 0; i < 3; ++i)
             bulk[i] += more.bulk[i];
     }

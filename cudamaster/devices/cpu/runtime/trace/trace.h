@@ -139,6 +139,8 @@ class Tracer {
     void take(WarpTrace& warp, const Step& step);
     void pass(WarpTrace& warp, const Step& step, unsigned key, bool same);
     static Count wavefronts_of(const Step& step, bool shares);
+    static Count sends_of(const Step& step, const unsigned long long* lines, const unsigned* sectors,
+                          unsigned count);
     void take_shared(WarpTrace& warp, const Step& step, bool remote);
     bool waits_anew(const Step& step, bool& asked);
     void take_global(WarpTrace& warp, const Step& step, const Range& range);
