@@ -31,6 +31,8 @@ _LINE_BYTES = 128
 # Of many lines some share a slice of L2, and take so many times as long. Additions to tables on an H200 say 1.0 of 8
 # lines, 1.35 of 64, and 2.4 of 256 and 1024, all within 8 % of this power of the lines, counted in lanes of a warp.
 _MOST_CROWDED, _CROWDS = 2.5, 0.4
+# The way to L2 takes half a cycle for a line that is asked for, one for a sector that is sent (an H200).
+_WAY_OF_MISSED = 0.5
 # DRAM gives two sectors at once.
 _SECTORS_OF_DRAM = 2
 # What a kernel is taken to use where no compiler for the GPU has said it.
@@ -132,7 +134,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     filling = _filling(launch, gpu, constants, bytes_moved)
     cycles = {
         **_units(launch, gpu, constants, shape),
-        Part.L1: _l1(launch, gpu, constants) * shape.busiest,
+        Part.L1: _l1(launch, gpu, constants, bytes_moved) * shape.busiest,
         Part.ATOMICS: _atomics(launch, gpu),
         Part.STARTS: gpu.figures.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
@@ -272,17 +274,24 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
     }
 
 
-def _l1(launch: Launch, gpu: Gpu, constants: Constants) -> float:
-    """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
-    lines = sum(each.lines for each in launch.traffic) + _spilled_bytes(launch) / _LINE_BYTES
-    wavefronts = sum(each.wavefronts for each in launch.traffic)
-    # A request of neighbours that begins amid a line costs no more for it.
-    others = max(0.0, lines - _global_requests(launch))
-    of_global = max(constants.line_cycles * others, constants.wavefront_cycles * wavefronts)
-    shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
-    shared = launch.shared
+def _l1(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
+    """Cycles that L1 and shared memory take on all SMs together: the longest of what works side by side there, banks of
+    data (which shuffles go through as well), banks of tags, lines that are asked of L2, and the way there."""
+    traffic, shared = launch.traffic, launch.shared
+    wavefronts = sum(each.wavefronts for each in traffic) + _spilled_bytes(launch) / _LINE_BYTES
     remote = shared.remote_load_requests + shared.remote_store_requests + shared.remote_atomic_requests
-    return shuffles + of_global + shared.wavefronts + remote * gpu.figures.remote_cycles
+    shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
+    missed = _missed_lines(launch, bytes_moved)
+    sent = sum(each.sends for each in traffic) + _WAY_OF_MISSED * missed
+    data = shuffles + constants.wavefront_cycles * wavefronts + shared.wavefronts
+    return max(data, sum(each.lookups for each in traffic), missed, sent) + remote * gpu.figures.remote_cycles
+
+
+def _missed_lines(launch: Launch, bytes_moved: Moved) -> float:
+    """Lines of loads that are asked of L2: those that a block misses, but for what it finds in its SM's L1."""
+    alone = sum(each.missed_sectors for each in launch.traffic)
+    every = sum(each.missed_lines for each in launch.traffic)
+    return every * bytes_moved.missed_sectors / alone if alone > 0 else 0.0
 
 
 def _spilled_bytes(launch: Launch) -> float:
@@ -295,8 +304,12 @@ def _levels(launch: Launch, bytes_moved: Moved, gpu: Gpu, constants: Constants) 
     """Microseconds that L2 and DRAM take. What threads spill goes through L2, as no L1 keeps that of all of them."""
     figures = gpu.figures
     pieces = max(0.0, bytes_moved.l2_written - bytes_moved.written_once)
-    through = bytes_moved.l2_read + bytes_moved.l2_written + (constants.piece_sectors - 1) * pieces
-    through += _spilled_bytes(launch) - (1 - constants.bulk_share) * bytes_moved.bulk_read
+    missed = _missed_lines(launch, bytes_moved)
+    stored = sum(each.store_lines for each in launch.traffic)
+    loaded = max(bytes_moved.l2_read - bytes_moved.bulk_read, SECTOR_BYTES * constants.line_sectors * missed)
+    through = loaded + constants.bulk_share * bytes_moved.bulk_read + _spilled_bytes(launch)
+    through += constants.stored_sectors * bytes_moved.l2_written + constants.stored_line_sectors * SECTOR_BYTES * stored
+    through += (constants.piece_sectors - 1) * pieces
     dram = bytes_moved.dram_read / figures.read_bytes_per_s + bytes_moved.dram_written / figures.write_bytes_per_s
     if bytes_moved.dram_read > 0 and bytes_moved.dram_written > 0:
         dram = max(dram, (bytes_moved.dram_read + bytes_moved.dram_written) / figures.copy_bytes_per_s)
