@@ -34,6 +34,19 @@ struct Program {
     unsigned* orders = static_cast<unsigned*>(std::calloc(kPlaces, sizeof(unsigned)));
     // By a load's number in that order: the numbers of the loads that its address is made from.
     std::vector<std::vector<unsigned>> origins;
+    // By the number of a basic block: that of the first of those which compilers for GPUs make into one, 0 for none.
+    std::vector<unsigned> loops;
+    unsigned loop_of(unsigned order) const { return order < loops.size() ? loops[order] : 0; }
+    // By a load's number: whether its value is split behind it; by a basic block's: whether it is a loop, or in one, whose
+    // passes wait for each other.
+    std::vector<bool> split, alone;
+    bool is_split(unsigned order) const { return order < split.size() && split[order]; }
+    std::unordered_map<unsigned, unsigned> registers; // of a kernel, by where it begins
+    unsigned registers_of(unsigned function) const {
+        auto found = registers.find(function);
+        return found == registers.end() ? 0 : found->second;
+    }
+    bool is_alone(unsigned order) const { return order < alone.size() && alone[order]; }
     const std::vector<unsigned>& origins_of(unsigned order) const {
         static const std::vector<unsigned> none;
         return order < origins.size() ? origins[order] : none;

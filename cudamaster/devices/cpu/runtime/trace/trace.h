@@ -172,6 +172,12 @@ class Tracer {
     bool waits_for(unsigned number);
     void ends_loop(WarpTrace& warp);
     bool asked_ = false, asked_remote_ = false, stored_ = false;
+    // Of shared memory, since the last basic block or pass of a loop.
+    bool stored_shared_ = false, loaded_shared_ = false;
+    bool split_ = false; // what was asked for is split at the end of its basic block
+    unsigned room_ = 0;  // words that a thread's registers hold of what is on its way, 0 if nobody knows
+    unsigned loop_ = 0, loop_depth_ = 0, in_loop_ = 0; // that at hand, and the number of its last block
+    bool pass_stored_ = false;                         // this pass of it has, to global memory
     unsigned depth_ = 0, reached_[256] = {}; // the last basic block at each depth of calls, by its number
     unsigned group_ = 0;                     // of loads that are on their way together
     std::vector<unsigned> asked_in_;         // by a load's number: the last group that it was in
@@ -179,8 +185,9 @@ class Tracer {
         unsigned long long waits, remote_waits; // of the warp until then
         size_t requests;                        // the same
         unsigned lanes;                         // that take part, a bit for each
+        unsigned words;                         // that a lane asks for
     };
-    std::vector<Pass> passes_; // of the basic block at hand
+    std::vector<Pass> passes_; // of the basic block or loop at hand
 };
 
 // A basic block of the wrapper, or of what it calls on the host (hooks.cpp).

@@ -15,6 +15,9 @@ constexpr unsigned kDone = ~0u;
 constexpr unsigned kNumber = (1u << 24) - 1;
 // Passes of a loop of one basic block that compilers for GPUs make into one.
 constexpr unsigned kUnrolled = 4;
+// Registers of a thread that hold no word which is on its way; of the loops that nvcc makes of our kernels, those that
+// wait several times for what they load have so many more than such words, with 32 registers and in the median.
+constexpr unsigned kOtherRegisters = 22, kLeastRoom = 8;
 // A GPU ends a sleep by then.
 constexpr unsigned kLongestSleepNs = 1'000'000;
 // Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
@@ -86,7 +89,8 @@ void Tracer::merge(unsigned number) {
     begins_anew();
     passes_.clear();
     std::fill(std::begin(reached_), std::end(reached_), 0);
-    depth_ = 0;
+    depth_ = loop_ = 0;
+    pass_stored_ = false;
     for (;;) {
         unsigned lowest = kDone;
         for (unsigned i = 0; i < kWarp; ++i)
@@ -116,7 +120,6 @@ void Tracer::merge(unsigned number) {
         step.kind = first->kind;
         step.bytes = first->bytes;
         step.number = lowest & kNumber;
-        stored_ |= step.kind == Act::kStore || step.kind == Act::kAtomic;
         take(warp, step);
     }
     ends_loop(warp);
@@ -126,11 +129,13 @@ void Tracer::merge(unsigned number) {
 
 // Nothing that was asked for is on its way any more.
 void Tracer::begins_anew() {
-    asked_ = asked_remote_ = stored_ = false;
+    asked_ = asked_remote_ = stored_ = stored_shared_ = loaded_shared_ = split_ = false;
     ++group_;
 }
 
-// The warp comes to a basic block, to the same once more if it is a loop by itself.
+// The warp comes to a basic block, to the same once more if it is a loop by itself, or to the next one of a loop that is
+// made one. In such a loop, what passes store in shared memory comes behind what they load, unless they load from there,
+// too: compilers know that from global memory.
 void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
     unsigned depth = 255 - (key >> 24), number = key & kNumber;
     if (depth > depth_)
@@ -138,12 +143,26 @@ void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
     depth_ = depth;
     bool back = number <= reached_[depth];
     reached_[depth] = number;
-    same &= !stored_;
+    stored_ |= stored_shared_ && loaded_shared_;
+    unsigned loop = program_->loop_of(number);
+    bool goes_on = loop && loop == loop_ && depth == loop_depth_;
+    pass_stored_ |= stored_;
+    if (goes_on && number > in_loop_) {
+        in_loop_ = number;
+        if (stored_ || split_)
+            begins_anew();
+        for (unsigned i = 0; i < step.count; ++i)
+            passes_.back().lanes |= 1u << step.lane[i];
+        return;
+    }
+    same = (same || goes_on) && !pass_stored_ && !program_->is_alone(number);
+    loop_ = loop, loop_depth_ = depth, in_loop_ = number;
     if (!same)
         ends_loop(warp);
-    if (same || stored_ || back)
+    if (same || stored_ || stored_shared_ || split_ || back)
         begins_anew();
-    passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0});
+    pass_stored_ = false;
+    passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0, 0});
     for (unsigned i = 0; i < step.count; ++i)
         passes_.back().lanes |= 1u << step.lane[i];
 }
@@ -162,9 +181,18 @@ void Tracer::ends_loop(WarpTrace& warp) {
             fours = std::max(fours, own / kUnrolled);
         }
         Count waits = 0, remote_waits = 0;
+        // Registers may have no room for what four passes ask for.
+        Count of_pass = (warp.waits - passes_[0].waits) / number;
+        unsigned words = 0;
+        for (const Pass& pass : passes_)
+            words = std::max(words, pass.words);
+        size_t times = std::max<size_t>(
+            (kUnrolled * words / std::max<Count>(of_pass, 1) + room_ / 2) / std::max(room_, 1u), 1);
+        if (room_)
+            fours *= std::min<size_t>(times, kUnrolled);
         size_t left = number - alone,
                chosen = 0; // behind the first few, so many at even distances stand for all
-        passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0});
+        passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0, 0});
         for (size_t k = 0; k < number; ++k) {
             bool later = k >= alone, counts = !later || (fours && (k - alone) * fours / left == chosen);
             chosen += later && counts;
@@ -304,6 +332,9 @@ void Tracer::take_shared(WarpTrace& warp, const Step& step, bool remote) {
     unsigned kind = step.kind == Act::kAtomic ? 2 : step.kind == Act::kStore ? 1 : 0;
     ++counts_.shared.requests[kind];
     counts_.shared.wavefronts[kind] += wavefronts_of(step, step.kind != Act::kAtomic);
+    loaded_shared_ |= step.kind == Act::kLoad;
+    stored_shared_ |= step.kind == Act::kStore;
+    stored_ |= step.kind == Act::kAtomic || (remote && step.kind == Act::kStore);
     if (!remote)
         return;
     ++counts_.shared.remote[kind];
@@ -346,9 +377,13 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     }
     bool copied = step.kind == Act::kCopy, waits = false;
     Ask ask = step.kind == Act::kAtomic ? Ask::kAtomic : step.kind == Act::kStore ? Ask::kStore : Ask::kLoad;
-    if (step.kind == Act::kLoad)
+    stored_ |= step.kind == Act::kStore || step.kind == Act::kAtomic;
+    if (step.kind == Act::kLoad) {
         waits = waits_anew(step, asked_);
-    else if (copied && waits_for(step.number))
+        split_ |= program_->is_split(step.number);
+        if (!passes_.empty())
+            passes_.back().words += std::max(step.bytes / 4, 1u);
+    } else if (copied && waits_for(step.number))
         begins_anew();
     Count touched = 0;
     for (unsigned i = 0; i < count; ++i) {
@@ -499,6 +534,9 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     barriers_of_stores_.clear();
     waited_for_.clear();
     threads_ = block.job->threads;
+    const auto* function = static_cast<const char*>(block.job->launch->function);
+    unsigned registers = function ? program.registers_of(static_cast<unsigned>(function - program_base)) : 0;
+    room_ = registers ? std::max(registers, kOtherRegisters + kLeastRoom) - kOtherRegisters : 0;
     counts_.buffers = launch.bytes.empty()
                           ? 0
                           : static_cast<unsigned>(std::min<size_t>(launch.bytes.size() - 1, kMostBuffers));
