@@ -134,7 +134,7 @@ class Trials:
             calls=self._calls if asked.calls is None else asked.calls,
             warmups=protocol.warmups,
             pairs=protocol.pairs if asked.pairs is None else asked.pairs,
-            work_limit=self._work_limit(),
+            work_limit=None if asked.told else self._work_limit(),
             times_count=protocol.times_count,
             call_limit_s=protocol.call_limit_s if asked.call_limit_s is None else asked.call_limit_s,
         )
@@ -290,6 +290,11 @@ class Trials:
             return drawn
         heaviest = max((case.weight for case in self._card.cases if case.sweep and case.weight <= limit), default=limit)
         return [case for case in drawn if case.weight <= heaviest]
+
+    def runs(self, case: Case) -> bool:
+        """Whether a timed case is no more work than this device does."""
+        limit = self._work_limit()
+        return limit is None or case.weight <= limit
 
     def _work_limit(self) -> float | None:
         """Weight of the heaviest timed case that runs. The lightest one runs too, so that there is a score, unless it

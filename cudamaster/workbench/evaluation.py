@@ -29,13 +29,14 @@ from cudamaster.core.values import (
 )
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import threads
-from cudamaster.devices.protocol import Device, MeasuringProtocol
+from cudamaster.devices.protocol import Device, MeasuringProtocol, Observing
 from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool
 from cudamaster.faults.finding import FaultFinder, with_faults
-from cudamaster.judging import reference_process
-from cudamaster.judging.judge_process import Trial, Trials
+from cudamaster.judging import reference_process, unreached
+from cudamaster.judging.judge_process import CHECK_LIMIT_S, Trial, Trials
 from cudamaster.judging.paper_protocol import PaperScore
-from cudamaster.judging.verdicts import Judgement
+from cudamaster.judging.unreached import Reach
+from cudamaster.judging.verdicts import Judgement, joined
 from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.profiling.thresholds import choose as choose_thresholds
 from cudamaster.tasks import held_out, truth
@@ -268,8 +269,24 @@ class Workbench:
         worker = [str(self._builder.executable(candidate, debug=True)), "--exact"]
         return self._trials.verifying(worker, seed, first_failure=first_failure, reversed_threads=True)
 
-    def _timed_trial(self, candidate: Candidate, seed: int, *, first_failure: bool) -> Trial:
-        """All cases that this device can run, checked and timed."""
+    def _reach(self, build: Build, seed: int, *, check_only: bool) -> Reach:
+        """What is to be checked beside for kernels that are launched at timed sizes alone, on a device that can tell
+        them."""
+        worker = build.debug if check_only else build.worker
+        if worker is None or not isinstance(self.device, Observing):
+            return Reach()
+        checked = self._trials.verification(seed)
+        if not check_only:
+            checked += [case for case in self.card.cases if case.sweep and self._trials.runs(case)]
+        return unreached.reach(self.card, self._trials, self.device, worker, checked)
+
+    def _reaching_trial(self, candidate: Candidate, seed: int, cases: Sequence[Case]) -> Trial:
+        """Cases for further kernels under the memory checker."""
+        worker = (str(self._builder.executable(candidate, debug=True)), "--exact")
+        return Trial(JudgeRequest(candidate=worker, cases="none", seed=seed, calls=0), cases, CHECK_LIMIT_S)
+
+    def _timed_trial(self, candidate: Candidate, seed: int, *, first_failure: bool, more: Sequence[Case] = ()) -> Trial:
+        """All cases that this device can run, checked and timed, and `more` that are checked."""
         is_baseline = candidate.id == self.baseline.id
         request = replace(
             _BRIEFLY if self._brief_baseline and is_baseline else JudgeRequest(),
@@ -277,7 +294,7 @@ class Workbench:
             seed=seed,
             first_failure=first_failure,
         )
-        return Trial(request, self._all_cases(seed), _RUN_LIMIT_S, trusted=is_baseline)
+        return Trial(request, [*self._all_cases(seed), *more], _RUN_LIMIT_S, trusted=is_baseline)
 
     def _all_cases(self, seed: int) -> list[Case]:
         return [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)]
@@ -325,7 +342,13 @@ class Workbench:
             verdict = replace(verdict, notes=(*verdict.notes, f"{RACES_UNSEEN}: {looked.judgement.detail}"))
         elif looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
             return with_faults(self._with_judgement(verdict, looked.judgement), looked, candidate, checked)
-        if checked is not None and (check_only or checked.status is not Status.CORRECT):
+        if checked is not None and checked.status is not Status.CORRECT:
+            return self._with_judgement(verdict, checked)
+        reach = self._reach(build, seed, check_only=check_only)
+        verdict = replace(verdict, notes=(*verdict.notes, *reach.notes))
+        if checked is not None and check_only:
+            if reach.cases:
+                checked = joined(checked, self._trials.run(self._reaching_trial(candidate, seed, reach.cases)))
             return self._with_judgement(verdict, checked)
         if check_only:
             worker = [str(self._builder.executable(candidate))]
@@ -335,7 +358,9 @@ class Workbench:
         counted = [one for one in (self._against, candidate) if one is not None]
         preparing = self._modeller.preparing(*counted) if self._modeller is not None else nullcontext()
         with preparing:
-            judgement = self._trials.run(self._timed_trial(candidate, seed, first_failure=first_failure))
+            judgement = self._trials.run(
+                self._timed_trial(candidate, seed, first_failure=first_failure, more=reach.cases)
+            )
         if checked is not None:
             judgement = replace(judgement, seconds=judgement.seconds + checked.seconds)
         return self._with_floors(self._with_judgement(verdict, judgement))

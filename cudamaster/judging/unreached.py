@@ -1,0 +1,173 @@
+"""Kernels of a candidate that no checked case launches, and small cases that launch them.
+
+A candidate may choose its kernel by the sizes. On a device that only emulates, a check runs the verification cases, and
+no call runs the largest timed ones: a kernel for them alone could be wrong. So the wrapper is called at all cases with
+launches that are told and not executed, which takes milliseconds. For each kernel that only timed cases launch, the
+lightest of them is run too, or if that takes too long the same with sizes halved as long as the kernel is launched.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudamaster.core.expressions import Number, evaluate
+from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.devices.protocol import Observing
+from cudamaster.judging.judge_process import CHECK_LIMIT_S, Trial, Trials
+from cudamaster.tasks.cards import Case, TaskCard
+
+_LABEL = "for a kernel: "
+_MOST_CASES = 6  # that are added to an evaluation
+_MOST_WEIGHT = 4e7  # of such a case, which is called a few times: about a second
+_MOST_STEPS = 32  # runs that look for a smaller case, for one kernel
+_CALL_LIMIT_S = 10.0  # of a call that executes no kernel
+
+Kernel = str  # its place in the program
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Cases to be checked beside others, and the kernels that no checked case launches, each with a timed case that
+    does."""
+
+    cases: tuple[Case, ...] = ()
+    unreached: tuple[tuple[Kernel, Case], ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What remains unchecked, a sentence or none."""
+        if not self.unreached:
+            return ()
+        labels = list(dict.fromkeys(case.label for _, case in self.unreached))
+        kernels = "1 kernel" if len(self.unreached) == 1 else f"{len(self.unreached)} kernels"
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        return (f"{kernels} of {labels[0]}{more} ran in no check: smaller cases launch others",)
+
+
+def reach(card: TaskCard, trials: Trials, device: Observing, worker: Path, checked: Sequence[Case]) -> Reach:
+    """Light cases for the kernels of a built candidate that it launches at timed cases, and not at the `checked` ones.
+
+    No case is heavier than `_MOST_WEIGHT`. What the wrapper launches by what an earlier kernel found is not known here,
+    and nothing is known where its call fails.
+    """
+    timed = sorted((case for case in card.cases if case.sweep), key=lambda case: case.weight)
+    told = _Told(trials, device, worker)
+    seen = {kernel for kernels in told.at(checked) for kernel in kernels or ()}
+    by_case = told.at(timed)
+    found: list[Case] = []
+    unreached: list[tuple[Kernel, Case]] = []
+    for case, kernels in zip(timed, by_case, strict=True):
+        for kernel in sorted((kernels or frozenset()) - seen):
+            if kernel in seen:
+                continue
+            seen.add(kernel)
+            small = _smaller(card, told, case, kernel) if len(found) < _MOST_CASES else None
+            if small is None:
+                unreached.append((kernel, case))
+                continue
+            one, others = small
+            seen |= others
+            found.append(one)
+    return Reach(tuple(found), tuple(unreached))
+
+
+class _Told:
+    """What the wrapper of a built candidate launches at cases."""
+
+    def __init__(self, trials: Trials, device: Observing, worker: Path) -> None:
+        self._trials, self._device, self._worker = trials, device, worker
+
+    def at(self, cases: Sequence[Case]) -> list[frozenset[Kernel] | None]:
+        """The kernels of the call at each case; None where the call came to no end."""
+        if not cases:
+            return []
+        asked = JudgeRequest(
+            candidate=(str(self._worker), "--in-place"), cases="none", told=True, seed=0, call_limit_s=_CALL_LIMIT_S
+        )
+        labelled = [case.model_copy(update={"held_out": True}) for case in cases]
+        request = self._trials.request(Trial(asked, labelled, CHECK_LIMIT_S))
+        with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder, tempfile.TemporaryFile() as notes:
+            self._device.run_observed(request, Path(folder) / "report.jsonl", CHECK_LIMIT_S, notes)
+            notes.seek(0)
+            text = notes.read().decode(errors="replace")
+        calls = list(_calls(text))
+        return [calls[k] if k < len(calls) else None for k in range(len(cases))]
+
+
+def _calls(text: str) -> Iterator[frozenset[Kernel] | None]:
+    """The kernels of each call that has come to its end: the executor says `call` before it and `end` behind it."""
+    kernels: set[Kernel] = set()
+    for line in text.splitlines():
+        match line.split(" ", 2):
+            case ["call"]:
+                kernels = set()
+            case ["kernel", place, *_]:
+                kernels.add(place)
+            case ["end"]:
+                yield frozenset(kernels)
+
+
+def _smaller(card: TaskCard, told: _Told, timed: Case, kernel: Kernel) -> tuple[Case, frozenset[Kernel]] | None:
+    """A case that launches the kernel and is light enough, with all kernels that it launches.
+
+    From the timed case on, sizes are halved in turn, and where no half will do, a quarter less.
+    """
+    case, taken = timed, dict.fromkeys(_varied(card), 0)
+    kernels: frozenset[Kernel] = frozenset({kernel})
+    for _ in range(_MOST_STEPS):
+        if case.weight <= _MOST_WEIGHT:
+            break
+        tried = [
+            (quarters, name, less)
+            for quarters in (2, 3)
+            for name in taken
+            if (less := _reduced(card, case, name, quarters)) is not None
+        ]
+        launched = told.at([less for _, _, less in tried])
+        able = [
+            (quarters, taken[name], less.weight, name, less, each)
+            for (quarters, name, less), each in zip(tried, launched, strict=True)
+            if each is not None and kernel in each and less.weight < case.weight
+        ]
+        if not able:
+            return None
+        *_, name, case, kernels = min(able, key=lambda one: one[:4])
+        taken[name] += 1
+    if case.weight > _MOST_WEIGHT:
+        return None
+    return case.model_copy(update={"label": f"{_LABEL}{case.label}", "held_out": True, "sweep": False}), kernels
+
+
+def _varied(card: TaskCard) -> list[str]:
+    """Whole sizes that cases choose."""
+    return [
+        name
+        for name, default in card.sizes.items()
+        if not isinstance(default, str)
+        and name not in card.fixed
+        and all(isinstance(case.values[name], int) for case in card.cases)
+    ]
+
+
+def _reduced(card: TaskCard, case: Case, name: str, quarters: int) -> Case | None:
+    """The case with two or three quarters of one size, unless that is unlike the card's own cases."""
+    listed = [one.values[name] for one in card.cases]
+    value, unit = case.values[name], math.gcd(*(int(each) for each in listed))
+    less, rest = divmod(int(value) * quarters, 4)
+    if rest or less < max(min(listed), 1) or (unit and less % unit):
+        return None
+    given: dict[str, Number] = {}
+    for size, default in card.sizes.items():
+        derived = isinstance(default, str) and case.values[size] == evaluate(default, case.values)
+        if not derived:
+            given[size] = less if size == name else case.values[size]
+    try:
+        made = card.case(given)
+        card.check_case(made)
+    except (ValueError, ArithmeticError):
+        return None
+    return made
