@@ -169,8 +169,6 @@ class Builder(SharedBuilder):
         assert made.variants[0].object is not None
         for debug, result in zip(self._variants, made.variants, strict=True):
             assert result.object is not None
-            if check_only and not debug:
-                continue
             objects = [*self._worker_objects(debug), self._localised(result.object)]
             linked = self.device.link(objects, folder / "linking", debug=debug)
             if linked.object is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from cudamaster.tasks.cards import Case, TaskCard
 
 _LABEL = "for a kernel: "
 _MOST_CASES = 6  # that are added to an evaluation
-_MOST_WEIGHT = 4e7  # of such a case, which is called a few times: about a second
+_MOST_WEIGHT = 7e7  # of such a case, which is called a few times: about a second
+_LIGHT = 1e6
 _MOST_STEPS = 32  # runs that look for a smaller case, for one kernel
 _CALL_LIMIT_S = 10.0  # of a call that executes no kernel
 
@@ -31,19 +32,28 @@ Kernel = str  # its place in the program
 
 @dataclass(frozen=True)
 class Reach:
-    """Cases to be checked beside others, and the kernels that no checked case launches, each with a timed case that
-    does."""
+    """Cases to be checked beside others, each with the timed case whose kernel it launches, and the kernels that none
+    of them launches, each with a timed case that does."""
 
-    cases: tuple[Case, ...] = ()
+    found: tuple[tuple[Case, Case], ...] = ()
     unreached: tuple[tuple[Kernel, Case], ...] = ()
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What remains unchecked, a sentence or none."""
-        if not self.unreached:
+    def light(self) -> list[Case]:
+        """The cases that take little time under a memory checker."""
+        return [case for case, _ in self.found if case.weight <= _LIGHT]
+
+    def heavy(self, runs: Callable[[Case], bool]) -> list[Case]:
+        """The others, without those of timed cases that run anyway."""
+        return [case for case, timed in self.found if case.weight > _LIGHT and not runs(timed)]
+
+    def notes(self, runs: Callable[[Case], bool]) -> tuple[str, ...]:
+        """What remains unchecked, a sentence or none; timed cases that run are checked."""
+        left = [case.label for _, case in self.unreached if not runs(case)]
+        if not left:
             return ()
-        labels = list(dict.fromkeys(case.label for _, case in self.unreached))
-        kernels = "1 kernel" if len(self.unreached) == 1 else f"{len(self.unreached)} kernels"
+        labels = list(dict.fromkeys(left))
+        kernels = "1 kernel" if len(left) == 1 else f"{len(left)} kernels"
         more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
         return (f"{kernels} of {labels[0]}{more} ran in no check: smaller cases launch others",)
 
@@ -58,7 +68,7 @@ def reach(card: TaskCard, trials: Trials, device: Observing, worker: Path, check
     told = _Told(trials, device, worker)
     seen = {kernel for kernels in told.at(checked) for kernel in kernels or ()}
     by_case = told.at(timed)
-    found: list[Case] = []
+    found: list[tuple[Case, Case]] = []
     unreached: list[tuple[Kernel, Case]] = []
     for case, kernels in zip(timed, by_case, strict=True):
         for kernel in sorted((kernels or frozenset()) - seen):
@@ -71,7 +81,7 @@ def reach(card: TaskCard, trials: Trials, device: Observing, worker: Path, check
                 continue
             one, others = small
             seen |= others
-            found.append(one)
+            found.append((one, case))
     return Reach(tuple(found), tuple(unreached))
 
 

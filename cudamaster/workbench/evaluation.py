@@ -269,21 +269,16 @@ class Workbench:
         worker = [str(self._builder.executable(candidate, debug=True)), "--exact"]
         return self._trials.verifying(worker, seed, first_failure=first_failure, reversed_threads=True)
 
-    def _reach(self, build: Build, seed: int, *, check_only: bool) -> Reach:
-        """What is to be checked beside for kernels that are launched at timed sizes alone, on a device that can tell
-        them."""
-        worker = build.debug if check_only else build.worker
-        if worker is None or not isinstance(self.device, Observing):
+    def _reach(self, build: Build, seed: int) -> Reach:
+        """Cases for kernels that are launched at timed sizes alone, on a device that can tell launches."""
+        if build.worker is None or not isinstance(self.device, Observing):
             return Reach()
-        checked = self._trials.verification(seed)
-        if not check_only:
-            checked += [case for case in self.card.cases if case.sweep and self._trials.runs(case)]
-        return unreached.reach(self.card, self._trials, self.device, worker, checked)
+        return unreached.reach(self.card, self._trials, self.device, build.worker, self._trials.verification(seed))
 
-    def _reaching_trial(self, candidate: Candidate, seed: int, cases: Sequence[Case]) -> Trial:
-        """Cases for further kernels under the memory checker."""
-        worker = (str(self._builder.executable(candidate, debug=True)), "--exact")
-        return Trial(JudgeRequest(candidate=worker, cases="none", seed=seed, calls=0), cases, CHECK_LIMIT_S)
+    def _reaching_trial(self, worker: Path | None, seed: int, cases: Sequence[Case]) -> Trial:
+        """A check of further cases; the worker that checks memory has buffers without guard zones."""
+        request = JudgeRequest(candidate=(str(worker),), cases="none", seed=seed, calls=0)
+        return Trial(request, cases, CHECK_LIMIT_S)
 
     def _timed_trial(self, candidate: Candidate, seed: int, *, first_failure: bool, more: Sequence[Case] = ()) -> Trial:
         """All cases that this device can run, checked and timed, and `more` that are checked."""
@@ -344,12 +339,16 @@ class Workbench:
             return with_faults(self._with_judgement(verdict, looked.judgement), looked, candidate, checked)
         if checked is not None and checked.status is not Status.CORRECT:
             return self._with_judgement(verdict, checked)
-        reach = self._reach(build, seed, check_only=check_only)
-        verdict = replace(verdict, notes=(*verdict.notes, *reach.notes))
-        if checked is not None and check_only:
-            if reach.cases:
-                checked = joined(checked, self._trials.run(self._reaching_trial(candidate, seed, reach.cases)))
-            return self._with_judgement(verdict, checked)
+        reach = self._reach(build, seed)
+        runs = self._trials.runs if not check_only else (lambda case: False)
+        heavy = reach.heavy(runs)
+        if checked is not None:
+            for worker, cases in ((build.debug, reach.light), (build.worker, heavy if check_only else [])):
+                if cases and checked.status is Status.CORRECT:
+                    checked = joined(checked, self._trials.run(self._reaching_trial(worker, seed, cases)))
+            verdict = replace(verdict, notes=(*verdict.notes, *reach.notes(runs)))
+            if check_only or checked.status is not Status.CORRECT:
+                return self._with_judgement(verdict, checked)
         if check_only:
             worker = [str(self._builder.executable(candidate))]
             return self._with_judgement(
@@ -358,9 +357,7 @@ class Workbench:
         counted = [one for one in (self._against, candidate) if one is not None]
         preparing = self._modeller.preparing(*counted) if self._modeller is not None else nullcontext()
         with preparing:
-            judgement = self._trials.run(
-                self._timed_trial(candidate, seed, first_failure=first_failure, more=reach.cases)
-            )
+            judgement = self._trials.run(self._timed_trial(candidate, seed, first_failure=first_failure, more=heavy))
         if checked is not None:
             judgement = replace(judgement, seconds=judgement.seconds + checked.seconds)
         return self._with_floors(self._with_judgement(verdict, judgement))
