@@ -134,7 +134,7 @@ class Trials:
             calls=self._calls if asked.calls is None else asked.calls,
             warmups=protocol.warmups,
             pairs=protocol.pairs if asked.pairs is None else asked.pairs,
-            work_limit=None if asked.told else self._work_limit(),
+            work_limit=self._work_limit(),
             times_count=protocol.times_count,
             call_limit_s=protocol.call_limit_s if asked.call_limit_s is None else asked.call_limit_s,
         )

@@ -17,7 +17,9 @@ from pathlib import Path
 from cudamaster.core.expressions import Number, evaluate
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Observing
-from cudamaster.judging.judge_process import CHECK_LIMIT_S, Trial, Trials
+from cudamaster.judging.report_lines import Line, Skip, of
+from cudamaster.judging.verdicts import parse
+from cudamaster.tasks import held_out
 from cudamaster.tasks.cards import Case, TaskCard
 
 _LABEL = "for a kernel: "
@@ -26,6 +28,7 @@ _MOST_WEIGHT = 7e7  # of such a case, which is called a few times: about a secon
 _LIGHT = 1e6
 _MOST_STEPS = 32  # runs that look for a smaller case, for one kernel
 _CALL_LIMIT_S = 10.0  # of a call that executes no kernel
+_LIMIT_S = 120.0  # of all calls of a run
 
 Kernel = str  # its place in the program
 
@@ -58,14 +61,14 @@ class Reach:
         return (f"{kernels} of {labels[0]}{more} ran in no check: smaller cases launch others",)
 
 
-def reach(card: TaskCard, trials: Trials, device: Observing, worker: Path, checked: Sequence[Case]) -> Reach:
+def reach(card: TaskCard, device: Observing, judge: Path, worker: Path, checked: Sequence[Case]) -> Reach:
     """Light cases for the kernels of a built candidate that it launches at timed cases, and not at the `checked` ones.
 
     No case is heavier than `_MOST_WEIGHT`. What the wrapper launches by what an earlier kernel found is not known here,
     and nothing is known where its call fails.
     """
     timed = sorted((case for case in card.cases if case.sweep), key=lambda case: case.weight)
-    told = _Told(trials, device, worker)
+    told = _Told(device, judge, worker)
     seen = {kernel for kernels in told.at(checked) for kernel in kernels or ()}
     by_case = told.at(timed)
     found: list[tuple[Case, Case]] = []
@@ -88,24 +91,34 @@ def reach(card: TaskCard, trials: Trials, device: Observing, worker: Path, check
 class _Told:
     """What the wrapper of a built candidate launches at cases."""
 
-    def __init__(self, trials: Trials, device: Observing, worker: Path) -> None:
-        self._trials, self._device, self._worker = trials, device, worker
+    def __init__(self, device: Observing, judge: Path, worker: Path) -> None:
+        self._device, self._judge, self._worker = device, judge, worker
 
     def at(self, cases: Sequence[Case]) -> list[frozenset[Kernel] | None]:
         """The kernels of the call at each case; None where the call came to no end."""
         if not cases:
             return []
-        asked = JudgeRequest(
-            candidate=(str(self._worker), "--in-place"), cases="none", told=True, seed=0, call_limit_s=_CALL_LIMIT_S
+        request = JudgeRequest(
+            judge=(str(self._judge),),
+            candidate=(str(self._worker), "--in-place"),
+            cases="none",
+            labels=tuple(map(held_out.argument, cases)),
+            seed=0,
+            call_limit_s=_CALL_LIMIT_S,
+            told=True,
         )
-        labelled = [case.model_copy(update={"held_out": True}) for case in cases]
-        request = self._trials.request(Trial(asked, labelled, CHECK_LIMIT_S))
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder, tempfile.TemporaryFile() as notes:
-            self._device.run_observed(request, Path(folder) / "report.jsonl", CHECK_LIMIT_S, notes)
+            report = Path(folder) / "report.jsonl"
+            self._device.run_observed(request, report, _LIMIT_S, notes)
             notes.seek(0)
             text = notes.read().decode(errors="replace")
-        calls = list(_calls(text))
-        return [calls[k] if k < len(calls) else None for k in range(len(cases))]
+            skipped = {line.index for line in of(Skip, _lines(report))}
+        calls = _calls(text)
+        return [None if k in skipped else next(calls, None) for k in range(len(cases))]
+
+
+def _lines(report: Path) -> list[Line]:
+    return parse(report.read_text("utf-8", "replace")) if report.is_file() else []
 
 
 def _calls(text: str) -> Iterator[frozenset[Kernel] | None]:

@@ -164,7 +164,7 @@ class Workbench:
         seed = self._trials.draw_seed()
         first = self._first_trial(candidate, seed, check_only=check_only, first_failure=first_failure)
         with self._builder.using(candidate), self._trials.ahead() as start:
-            build = self._builder.build(candidate, check_only=check_only, on_compile=lambda: start(first))
+            build = self._builder.build(candidate, on_compile=lambda: start(first))
             if self.on_build is not None:
                 self.on_build(candidate.id, _build_log(build))
             verdict = self._of_build(candidate, build, seed, check_only=check_only, first_failure=first_failure)
@@ -194,7 +194,7 @@ class Workbench:
             for candidate in candidates:
                 seed = self._trials.draw_seed()
                 block.enter_context(self._builder.using(candidate))
-                built.append((candidate, self._builder.build(candidate, check_only=check_only), seed))
+                built.append((candidate, self._builder.build(candidate), seed))
                 if built[-1][1].status is None:
                     trials.append(
                         self._first_trial(candidate, seed, check_only=check_only, first_failure=first_failure)
@@ -273,10 +273,11 @@ class Workbench:
         """Cases for kernels that are launched at timed sizes alone, on a device that can tell launches."""
         if build.worker is None or not isinstance(self.device, Observing):
             return Reach()
-        return unreached.reach(self.card, self._trials, self.device, build.worker, self._trials.verification(seed))
+        checked = self._trials.verification(seed)
+        return unreached.reach(self.card, self.device, self._builder.judge(), build.worker, checked)
 
     def _reaching_trial(self, worker: Path | None, seed: int, cases: Sequence[Case]) -> Trial:
-        """A check of further cases; the worker that checks memory has buffers without guard zones."""
+        """A check of further cases, by the one or the other build of a candidate."""
         request = JudgeRequest(candidate=(str(worker),), cases="none", seed=seed, calls=0)
         return Trial(request, cases, CHECK_LIMIT_S)
 
@@ -343,9 +344,9 @@ class Workbench:
         runs = self._trials.runs if not check_only else (lambda case: False)
         heavy = reach.heavy(runs)
         if checked is not None:
-            for worker, cases in ((build.debug, reach.light), (build.worker, heavy if check_only else [])):
+            for executable, cases in ((build.debug, reach.light), (build.worker, heavy if check_only else [])):
                 if cases and checked.status is Status.CORRECT:
-                    checked = joined(checked, self._trials.run(self._reaching_trial(worker, seed, cases)))
+                    checked = joined(checked, self._trials.run(self._reaching_trial(executable, seed, cases)))
             verdict = replace(verdict, notes=(*verdict.notes, *reach.notes(runs)))
             if check_only or checked.status is not Status.CORRECT:
                 return self._with_judgement(verdict, checked)
