@@ -12,6 +12,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cudamaster.core.expressions import Number, evaluate
@@ -31,15 +32,16 @@ _CALL_LIMIT_S = 10.0  # of a call that executes no kernel
 _LIMIT_S = 120.0  # of all calls of a run
 
 Kernel = str  # its place in the program
+_Tell = Callable[[Sequence[Case]], list[frozenset[Kernel] | None]]
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Cases to be checked beside others, each with the timed case whose kernel it launches, and the kernels that none
-    of them launches, each with a timed case that does."""
+    """Cases to be checked beside others, each with the lightest timed case of every kernel that it launches and none
+    before it did; and those of the kernels that none of them launches."""
 
-    found: tuple[tuple[Case, Case], ...] = ()
-    unreached: tuple[tuple[Kernel, Case], ...] = ()
+    found: tuple[tuple[Case, tuple[Case, ...]], ...] = ()
+    unreached: tuple[Case, ...] = ()
 
     @property
     def light(self) -> list[Case]:
@@ -47,12 +49,12 @@ class Reach:
         return [case for case, _ in self.found if case.weight <= _LIGHT]
 
     def heavy(self, runs: Callable[[Case], bool]) -> list[Case]:
-        """The others, without those of timed cases that run anyway."""
-        return [case for case, timed in self.found if case.weight > _LIGHT and not runs(timed)]
+        """The others, without those whose kernels all have a timed case that runs anyway."""
+        return [case for case, timed in self.found if case.weight > _LIGHT and not all(map(runs, timed))]
 
     def notes(self, runs: Callable[[Case], bool]) -> tuple[str, ...]:
         """What remains unchecked, a sentence or none; timed cases that run are checked."""
-        left = [case.label for _, case in self.unreached if not runs(case)]
+        left = [case.label for case in self.unreached if not runs(case)]
         if not left:
             return ()
         labels = list(dict.fromkeys(left))
@@ -68,53 +70,45 @@ def reach(card: TaskCard, device: Observing, judge: Path, worker: Path, checked:
     and nothing is known where its call fails.
     """
     timed = sorted((case for case in card.cases if case.sweep), key=lambda case: case.weight)
-    told = _Told(device, judge, worker)
-    seen = {kernel for kernels in told.at(checked) for kernel in kernels or ()}
-    by_case = told.at(timed)
-    found: list[tuple[Case, Case]] = []
-    unreached: list[tuple[Kernel, Case]] = []
-    for case, kernels in zip(timed, by_case, strict=True):
+    tell = partial(told, device, judge, worker)
+    launched = tell([*checked, *timed])
+    seen = {kernel for kernels in launched[: len(checked)] for kernel in kernels or ()}
+    lightest: dict[Kernel, tuple[Case, frozenset[Kernel]]] = {}
+    for case, kernels in zip(timed, launched[len(checked) :], strict=True):
         for kernel in sorted((kernels or frozenset()) - seen):
-            if kernel in seen:
-                continue
-            seen.add(kernel)
-            small = _smaller(card, told, case, kernel) if len(found) < _MOST_CASES else None
-            if small is None:
-                unreached.append((kernel, case))
-                continue
-            one, others = small
-            seen |= others
-            found.append((one, case))
-    return Reach(tuple(found), tuple(unreached))
+            lightest.setdefault(kernel, (case, kernels or frozenset()))
+    found: list[tuple[Case, tuple[Case, ...]]] = []
+    for kernel, (case, kernels) in lightest.items():
+        if kernel in seen or len(found) == _MOST_CASES:
+            continue
+        if (small := _smaller(card, tell, kernel, case, kernels)) is not None:
+            one, all_there = small
+            found.append((one, tuple(lightest[new][0] for new in sorted(all_there - seen) if new in lightest)))
+            seen |= all_there
+    return Reach(tuple(found), tuple(case for kernel, (case, _) in lightest.items() if kernel not in seen))
 
 
-class _Told:
-    """What the wrapper of a built candidate launches at cases."""
-
-    def __init__(self, device: Observing, judge: Path, worker: Path) -> None:
-        self._device, self._judge, self._worker = device, judge, worker
-
-    def at(self, cases: Sequence[Case]) -> list[frozenset[Kernel] | None]:
-        """The kernels of the call at each case; None where the call came to no end."""
-        if not cases:
-            return []
-        request = JudgeRequest(
-            judge=(str(self._judge),),
-            candidate=(str(self._worker), "--in-place"),
-            cases="none",
-            labels=tuple(map(held_out.argument, cases)),
-            seed=0,
-            call_limit_s=_CALL_LIMIT_S,
-            told=True,
-        )
-        with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder, tempfile.TemporaryFile() as notes:
-            report = Path(folder) / "report.jsonl"
-            self._device.run_observed(request, report, _LIMIT_S, notes)
-            notes.seek(0)
-            text = notes.read().decode(errors="replace")
-            skipped = {line.index for line in of(Skip, _lines(report))}
-        calls = _calls(text)
-        return [None if k in skipped else next(calls, None) for k in range(len(cases))]
+def told(device: Observing, judge: Path, worker: Path, cases: Sequence[Case]) -> list[frozenset[Kernel] | None]:
+    """The kernels that a built candidate would launch at each case; None where the call comes to no end."""
+    if not cases:
+        return []
+    request = JudgeRequest(
+        judge=(str(judge),),
+        candidate=(str(worker), "--in-place"),
+        cases="none",
+        labels=tuple(map(held_out.argument, cases)),
+        seed=0,
+        call_limit_s=_CALL_LIMIT_S,
+        told=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder, tempfile.TemporaryFile() as notes:
+        report = Path(folder) / "report.jsonl"
+        device.run_observed(request, report, _LIMIT_S, notes)
+        notes.seek(0)
+        text = notes.read().decode(errors="replace")
+        skipped = {line.index for line in of(Skip, _lines(report))}
+    calls = _calls(text)
+    return [None if k in skipped else next(calls, None) for k in range(len(cases))]
 
 
 def _lines(report: Path) -> list[Line]:
@@ -134,13 +128,15 @@ def _calls(text: str) -> Iterator[frozenset[Kernel] | None]:
                 yield frozenset(kernels)
 
 
-def _smaller(card: TaskCard, told: _Told, timed: Case, kernel: Kernel) -> tuple[Case, frozenset[Kernel]] | None:
+def _smaller(
+    card: TaskCard, tell: _Tell, kernel: Kernel, case: Case, kernels: frozenset[Kernel]
+) -> tuple[Case, frozenset[Kernel]] | None:
     """A case that launches the kernel and is light enough, with all kernels that it launches.
 
-    From the timed case on, sizes are halved in turn, and where no half will do, a quarter less.
+    From the timed case on, which launches `kernels`, sizes are halved in turn, and where no half will do, they become a
+    quarter less.
     """
-    case, taken = timed, dict.fromkeys(_varied(card), 0)
-    kernels: frozenset[Kernel] = frozenset({kernel})
+    taken = dict.fromkeys(_varied(card), 0)
     for _ in range(_MOST_STEPS):
         if case.weight <= _MOST_WEIGHT:
             break
@@ -150,7 +146,7 @@ def _smaller(card: TaskCard, told: _Told, timed: Case, kernel: Kernel) -> tuple[
             for name in taken
             if (less := _reduced(card, case, name, quarters)) is not None
         ]
-        launched = told.at([less for _, _, less in tried])
+        launched = tell([less for _, _, less in tried])
         able = [
             (quarters, taken[name], less.weight, name, less, each)
             for (quarters, name, less), each in zip(tried, launched, strict=True)
@@ -178,11 +174,7 @@ def _varied(card: TaskCard) -> list[str]:
 
 def _reduced(card: TaskCard, case: Case, name: str, quarters: int) -> Case | None:
     """The case with two or three quarters of one size, unless that is unlike the card's own cases."""
-    listed = [one.values[name] for one in card.cases]
-    value, unit = case.values[name], math.gcd(*(int(each) for each in listed))
-    less, rest = divmod(int(value) * quarters, 4)
-    if rest or less < max(min(listed), 1) or (unit and less % unit):
-        return None
+    less, rest = divmod(int(case.values[name]) * quarters, 4)
     given: dict[str, Number] = {}
     for size, default in card.sizes.items():
         derived = isinstance(default, str) and case.values[size] == evaluate(default, case.values)
@@ -193,4 +185,25 @@ def _reduced(card: TaskCard, case: Case, name: str, quarters: int) -> Case | Non
         card.check_case(made)
     except (ValueError, ArithmeticError):
         return None
-    return made
+    return made if not rest and _is_like(card, made, name) else None
+
+
+def _is_like(card: TaskCard, case: Case, name: str) -> bool:
+    """Whether one size of a case has what all of the card's cases have in common, as far as that can be seen.
+
+    It is no less than the least, a multiple of what they are multiples of, a power of two if they are, and on the same
+    side of other sizes.
+    """
+    listed = [int(one.values[name]) for one in card.cases]
+    value = int(case.values[name])
+    unit = math.gcd(*listed)
+    if value < max(min(listed), 1) or (unit and value % unit):
+        return False
+    if value.bit_count() != 1 and all(each.bit_count() == 1 for each in listed):
+        return False
+    for other in card.sizes:
+        if all(one.values[name] <= one.values[other] for one in card.cases) and value > case.values[other]:
+            return False
+        if all(one.values[name] >= one.values[other] for one in card.cases) and value < case.values[other]:
+            return False
+    return True

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from cudamaster.build.building import Build, Builder
+from cudamaster.core.errors import BaselineError
 from cudamaster.core.values import (
     RACES_UNSEEN,
     Candidate,
@@ -281,8 +282,8 @@ class Workbench:
         request = JudgeRequest(candidate=(str(worker),), cases="none", seed=seed, calls=0)
         return Trial(request, cases, CHECK_LIMIT_S)
 
-    def _timed_trial(self, candidate: Candidate, seed: int, *, first_failure: bool, more: Sequence[Case] = ()) -> Trial:
-        """All cases that this device can run, checked and timed, and `more` that are checked."""
+    def _timed_trial(self, candidate: Candidate, seed: int, *, first_failure: bool) -> Trial:
+        """All cases that this device can run, checked and timed."""
         is_baseline = candidate.id == self.baseline.id
         request = replace(
             _BRIEFLY if self._brief_baseline and is_baseline else JudgeRequest(),
@@ -290,7 +291,7 @@ class Workbench:
             seed=seed,
             first_failure=first_failure,
         )
-        return Trial(request, [*self._all_cases(seed), *more], _RUN_LIMIT_S, trusted=is_baseline)
+        return Trial(request, self._all_cases(seed), _RUN_LIMIT_S, trusted=is_baseline)
 
     def _all_cases(self, seed: int) -> list[Case]:
         return [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)]
@@ -342,12 +343,14 @@ class Workbench:
             return self._with_judgement(verdict, checked)
         reach = self._reach(build, seed)
         runs = self._trials.runs if not check_only else (lambda case: False)
-        heavy = reach.heavy(runs)
         if checked is not None:
-            for executable, cases in ((build.debug, reach.light), (build.worker, heavy if check_only else [])):
-                if cases and checked.status is Status.CORRECT:
-                    checked = joined(checked, self._trials.run(self._reaching_trial(executable, seed, cases)))
             verdict = replace(verdict, notes=(*verdict.notes, *reach.notes(runs)))
+            for executable, cases in ((build.debug, reach.light), (build.worker, reach.heavy(runs))):
+                if cases and checked.status is Status.CORRECT:
+                    try:
+                        checked = joined(checked, self._trials.run(self._reaching_trial(executable, seed, cases)))
+                    except BaselineError as error:  # sizes that nobody has listed may be none of the task's
+                        verdict = replace(verdict, notes=(*verdict.notes, f"left out: {error.reason}"))
             if check_only or checked.status is not Status.CORRECT:
                 return self._with_judgement(verdict, checked)
         if check_only:
@@ -358,7 +361,7 @@ class Workbench:
         counted = [one for one in (self._against, candidate) if one is not None]
         preparing = self._modeller.preparing(*counted) if self._modeller is not None else nullcontext()
         with preparing:
-            judgement = self._trials.run(self._timed_trial(candidate, seed, first_failure=first_failure, more=heavy))
+            judgement = self._trials.run(self._timed_trial(candidate, seed, first_failure=first_failure))
         if checked is not None:
             judgement = replace(judgement, seconds=judgement.seconds + checked.seconds)
         return self._with_floors(self._with_judgement(verdict, judgement))
