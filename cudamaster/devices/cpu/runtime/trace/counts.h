@@ -164,7 +164,7 @@ struct BlockCounts {
             all_instructions = 0;
         atomics.clear();
         barriers = waits = cold_waits = far_waits = remote_waits = instructions = cluster_fences =
-            cluster_barriers = grid_barriers = fences = slept_ns = {};
+            cluster_barriers = grid_barriers = fences = tickets = slept_ns = {};
         way = {};
     }
 };
