@@ -199,7 +199,7 @@ int main(int, char** words) {
 # fp32, and many buckets count as too large for a block.
 SORTING_FP32 = {
     "if (N <= kFew && start_cluster": "if (N <= kFew && N % 4 == 0 && start_cluster",
-    "if (N <= kRuns * kRun) {": "if (N <= kRuns * kRun && N % 2 == 0) {",
+    "if (N <= kRuns * kRun && N": "if (N % 2 == 0 && N <= kRuns * kRun && N",
     "if (clustered && start_cluster": "if (clustered && N % 4 == 0 && start_cluster",
     "too_large = count > kRoom": "too_large = count > kRun",
     "if (N < 1 << 30)": "if (N < 20000)",

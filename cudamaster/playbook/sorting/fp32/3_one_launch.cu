@@ -509,16 +509,6 @@ constexpr int kWays = 4;                    // runs that are merged together
 constexpr unsigned int kExcess = 16;        // keys that had no room in a cell, at most
 constexpr float kLeastSpan = 1e-35f, kMostSpan = 3e38f;
 
-__device__ __forceinline__ float to_number(Element value) {
-    return value;
-}
-__device__ __forceinline__ float number_of(unsigned int key) {
-    return to_value(key);
-}
-__device__ __forceinline__ unsigned int key_of(float number) {
-    return to_key(number);
-}
-
 // The bin of a number, from 0 to kBins - 1, where those from -shift / ratio on have a bin for each 1 / (ratio * kBins).
 // The sum has the bin in its last bits.
 __device__ __forceinline__ unsigned int bin_of(float number, float ratio, float shift) {
@@ -577,12 +567,11 @@ __device__ __forceinline__ void wait_for_all(bool clustered) {
 
 // Merges sorted runs, kWays at a time: a key's place is its own in its run and those among the keys of the others. A
 // thread has a key of each round, and looks in all other runs together, as each look is a trip to L2.
-__device__ void merge_runs(Element* data, int N, int run_length, unsigned int* from, unsigned int* to,
-                           bool clustered) {
-    int i = blockIdx.x * run_length + threadIdx.x;
-    bool is = (int)threadIdx.x < run_length && i < N;
+__device__ void merge_runs(Element* data, int N, unsigned int* from, unsigned int* to, bool clustered) {
+    int i = blockIdx.x * kRun + threadIdx.x;
+    bool is = threadIdx.x < kRun && i < N;
 #pragma unroll 1
-    for (int width = run_length;; width *= kWays) {
+    for (int width = kRun;; width *= kWays) {
         wait_for_all(clustered);
         int first = i / (width * kWays) * (width * kWays), side = (i - first) / width;
         unsigned int own = is ? __ldcg(&from[i]) : 0;
@@ -623,10 +612,10 @@ __device__ __forceinline__ bool tell_whether_too_large(unsigned int count) {
 
 // All blocks sort what they had at first, if that is not done yet, and merge. Not a part of the kernel's own code, which
 // took up to 0.2 µs longer around it.
-__device__ __noinline__ void begin_again(Element* data, int N, int run_length, bool binned, unsigned int own,
+__device__ __noinline__ void begin_again(Element* data, int N, bool binned, unsigned int own,
                                          unsigned int (&run)[kRun], unsigned int (&tile)[2][kItems][kThreads],
                                          bool clustered) {
-    int t = threadIdx.x, first = blockIdx.x * run_length;
+    int t = threadIdx.x, first = blockIdx.x * kRun;
     unsigned int *runs = device_runs, *merged = device_merged;
     if (binned) { // else the runs are sorted already
         run[t] = t < N - first ? own : kPadding;
@@ -639,12 +628,11 @@ __device__ __noinline__ void begin_again(Element* data, int N, int run_length, b
         runs = device_merged;
         merged = device_runs; // which others may still read
     }
-    merge_runs(data, N, run_length, runs, merged, clustered);
+    merge_runs(data, N, runs, merged, clustered);
 }
 
 __global__ void __launch_bounds__(kThreads)
-    sort_in_one_kernel_optimized(Element* data, int N, int run_length, int sample_count, bool aligned,
-                                 bool clustered) {
+    sort_in_one_kernel_optimized(Element* data, int N, int sample_count, bool aligned, bool clustered) {
     __shared__ unsigned int tile[2][kItems][kThreads];
     __shared__ __align__(16) unsigned int samples[kSamples], run[kRun];
     __shared__ unsigned int splitters[kRuns];
@@ -654,26 +642,25 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ __align__(4) unsigned char bucket_of[kBins + 4];
     __shared__ unsigned int sums[4][kThreads / 32];
     int t = threadIdx.x, blocks = gridDim.x, block = blockIdx.x, lane = t % 32, warp = t / 32;
-    int length = min(run_length, N - block * run_length), mine = t * kItems - max(sample_count, run_length);
-    bool sorts = mine < 0 ? t * kItems < sample_count : mine < run_length;
+    int length = min(kRun, N - block * kRun);
     unsigned int key[kItems], own = 0;
     if (block == 0 && t == 0)
         device_told = 0; // long before the barrier, which takes 0.2 µs longer right after it
 
     // Each block counts the same samples by bins of their values, and so has the same buckets, each of some bins. A
     // key goes to the cell of its bucket and this run, in whatever order.
-    bool binned = run_length == kRun, tried = binned, by_key = false, few = false;
+    bool binned = true, by_key = false, few = false;
     int half_bits = __clz(blocks - 1) - 22; // so that the cells of a bucket take kRoom words at most
     unsigned int cell = 2u << half_bits;
     unsigned int* placed = &padded[kReach];
-    if (binned) {
+    {
         // A warp has samples of the whole array, so the extremes of one warp are near those of another, and one with
         // an outlier is not asked.
         int spread = lane * (kThreads / 32) + warp;
         unsigned int jitter = spread * 2654435761u >> 26;
         unsigned int first = (spread * 64u + jitter) * (N / kItems) / (kThreads * 64u) * kItems;
         Chunk chunk;
-        Element own_value = data[block * run_length + min(t, length - 1)];
+        Element own_value = data[block * kRun + min(t, length - 1)];
         if (aligned)
             chunk = *(const Chunk*)(data + first);
         else
@@ -686,14 +673,10 @@ __global__ void __launch_bounds__(kThreads)
             counts[t] = 0;
         if (t == 0)
             extras = 0;
-        float number[kItems];
-#pragma unroll
-        for (int k = 0; k < kItems; ++k)
-            number[k] = to_number(chunk.at[k]);
-        float low = fminf(fminf(number[0], number[1]), fminf(number[2], number[3]));
-        float high = fmaxf(fmaxf(number[0], number[1]), fmaxf(number[2], number[3]));
-        unsigned int least = __reduce_min_sync(kFullMask, key_of(low));
-        unsigned int most = __reduce_max_sync(kFullMask, key_of(high));
+        float low = fminf(fminf(chunk.at[0], chunk.at[1]), fminf(chunk.at[2], chunk.at[3]));
+        float high = fmaxf(fmaxf(chunk.at[0], chunk.at[1]), fmaxf(chunk.at[2], chunk.at[3]));
+        unsigned int least = __reduce_min_sync(kFullMask, to_key(low));
+        unsigned int most = __reduce_max_sync(kFullMask, to_key(high));
         if (lane == 0) {
             sums[0][warp] = least;
             sums[1][warp] = most;
@@ -701,8 +684,8 @@ __global__ void __launch_bounds__(kThreads)
         __syncthreads();
         least = sums[0][lane % (kThreads / 32)];
         most = sums[1][lane % (kThreads / 32)];
-        low = number_of(__reduce_max_sync(kFullMask, least));
-        float span = number_of(__reduce_min_sync(kFullMask, most)) - low;
+        low = to_value(__reduce_max_sync(kFullMask, least));
+        float span = to_value(__reduce_min_sync(kFullMask, most)) - low;
         unsigned int own_bin = 0, to = 0, largest = 0;
         own = to_key(own_value);
         bool many = false; // keys in its bin, equal to the smallest, where -0 is +0
@@ -711,10 +694,10 @@ __global__ void __launch_bounds__(kThreads)
         by_key = !(span > kLeastSpan && span < kMostSpan);
         if (!by_key) {
             float ratio = __fdividef(2.0f / 3, span), shift = (0.25f * span - low) * ratio;
-            own_bin = bin_of(to_number(own_value), ratio, shift);
+            own_bin = bin_of(own_value, ratio, shift);
 #pragma unroll
             for (int k = 0; k < kItems; ++k)
-                atomicAdd(&bins[bin_of(number[k], ratio, shift)], 1u);
+                atomicAdd(&bins[bin_of(chunk.at[k], ratio, shift)], 1u);
             __syncthreads();
             count = *(const uint4*)&bins[t * 4];
             to = sum_before(count, sums, largest);
@@ -747,9 +730,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
                 for (int k = 0; k < kItems; ++k)
                     mixed = mixed ||
-                            (bins[bin[k]] * N > kSampled * kCrowd && number_of(placed[bin[k]]) != number[k]);
+                            (bins[bin[k]] * N > kSampled * kCrowd && to_value(placed[bin[k]]) != chunk.at[k]);
                 many = bins[own_bin] * N > kSampled * kCrowd;
-                smallest = number_of(placed[own_bin]);
+                smallest = to_value(placed[own_bin]);
                 binned = !__syncthreads_or(mixed);
                 *(uint4*)&placed[t * 4] = make_uint4(kPadding, kPadding, kPadding, kPadding);
             }
@@ -774,8 +757,7 @@ __global__ void __launch_bounds__(kThreads)
             unsigned int bucket = bucket_of[own_bin], slot = 0;
             if (many) {
                 unsigned int last = bucket_of[own_bin + 1], share = t * (last - bucket + 1) / kThreads;
-                float own_number = to_number(own_value);
-                bucket = own_number < smallest ? bucket : own_number > smallest ? last : bucket + share;
+                bucket = own_value < smallest ? bucket : own_value > smallest ? last : bucket + share;
             }
             if (t < length) {
                 slot = atomicAdd(&counts[bucket], 1u) + 1;
@@ -803,49 +785,28 @@ __global__ void __launch_bounds__(kThreads)
                 *(uint4*)&device_cells[at] = *(const uint4*)&placed[t * 4];
             // Keys of a cell that is too small are together elsewhere.
             if (t < length && counts[bucket] >= cell)
-                device_runs[block * run_length + splitters[bucket] + slot - 1] = own;
+                device_runs[block * kRun + splitters[bucket] + slot - 1] = own;
         }
-    } else {
-        *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
     }
 
     if (!binned) {
-        // Bins tell too little, or there are few elements: each block sorts the same samples, and its own run beside
-        // them. Samples are chunks, as a chunk takes no more time than an element.
-        unsigned int jitter = t * 2654435761u >> 26;
-        unsigned int first = (t * 64u + jitter) * (N / kItems) / (sample_count / kItems * 64u) * kItems;
-        if (mine >= 0)
-            first = block * run_length + mine;
-        Chunk chunk = {};
-        bool whole = mine < 0 || mine + kItems <= length;
-        if (tried) {
-            uint4 keys = {};
-            if (sorts)
-                keys = *(const uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]);
-            key[0] = keys.x, key[1] = keys.y, key[2] = keys.z, key[3] = keys.w;
-            __syncthreads();
-        } else if (sorts && aligned && whole)
-            chunk = *(const Chunk*)(data + first);
-        else
-#pragma unroll
-            for (int k = 0; k < kItems; ++k)
-                if (sorts && (mine < 0 || mine + k < length))
-                    chunk.at[k] = data[first + k];
-        if (!tried)
-#pragma unroll
-            for (int k = 0; k < kItems; ++k)
-                key[k] = mine < 0 || mine + k < length ? to_key(chunk.at[k]) : kPadding;
+        // Bins tell too little: each block sorts the same samples, and its own run beside them.
+        int mine = t * kItems - max(sample_count, kRun);
+        bool sorts = mine < 0 ? t * kItems < sample_count : mine < kRun;
+        uint4 keys = {};
+        if (sorts)
+            keys = *(const uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]);
+        key[0] = keys.x, key[1] = keys.y, key[2] = keys.z, key[3] = keys.w;
+        __syncthreads();
         // The same in a whole warp, which nvcc cannot know: without it each shuffle has a way for divergent threads.
-        int part = __reduce_max_sync(kFullMask, !sorts ? 0 : mine < 0 ? sample_count : run_length);
-        sort_keys(key, tile, part, max(sample_count, run_length));
+        int part = __reduce_max_sync(kFullMask, !sorts ? 0 : mine < 0 ? sample_count : kRun);
+        sort_keys(key, tile, part, max(sample_count, kRun));
         if (sorts) {
-            uint4 keys = make_uint4(key[0], key[1], key[2], key[3]);
+            keys = make_uint4(key[0], key[1], key[2], key[3]);
             *(uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]) = keys;
             if (mine >= 0)
-                *(uint4*)&device_runs[block * run_length + mine] = keys;
+                *(uint4*)&device_runs[block * kRun + mine] = keys;
         }
-        for (int i = run_length + t; i < kRun; i += kThreads)
-            run[i] = kPadding;
         __syncthreads();
 
         // Where the buckets begin in the run. Buckets that begin with the same key share those that are equal.
@@ -904,7 +865,7 @@ __global__ void __launch_bounds__(kThreads)
         if (more && !too_large) {
             unsigned int excess = header >> 16 >= cell ? (header >> 16) - cell + 1 : 0;
             const unsigned int* keys =
-                &device_runs[(in_half >> half_bits) * run_length + (header & 0xffffu) + cell - 1];
+                &device_runs[(in_half >> half_bits) * kRun + (header & 0xffffu) + cell - 1];
             from_cells = !__syncthreads_or(excess > kExcess);
             unsigned int to = from_cells && excess > 0 ? atomicAdd(&extras, excess) : 0;
             for (unsigned int i = 0; from_cells && i < excess; i += 4) {
@@ -947,7 +908,7 @@ __global__ void __launch_bounds__(kThreads)
                     end = start[k] + (header >> 16);
                 } else if (i < blocks) {
                     start[k] = __ldcg(&device_starts[block * kRuns + i]);
-                    end = min(run_length, N - i * run_length);
+                    end = min(kRun, N - i * kRun);
                     if (block + 1 < blocks)
                         end = __ldcg(&device_starts[(block + 1) * kRuns + i]);
                 }
@@ -962,7 +923,7 @@ __global__ void __launch_bounds__(kThreads)
             for (int k = 0; k < kEach; ++k) {
                 int i = t * kEach + k;
                 place[i] = next;
-                from[i] = binned && size[k] < cell ? kInCell : i * run_length + start[k];
+                from[i] = binned && size[k] < cell ? kInCell : i * kRun + start[k];
                 next += size[k];
             }
             if (t == 31) {
@@ -1011,8 +972,8 @@ __global__ void __launch_bounds__(kThreads)
             bool other = false;
 #pragma unroll
             for (int k = 0; k < kAll; ++k)
-                other = other || (number_of(all[k]) != number_of(least) &&
-                                  number_of(all[k]) != number_of(most) && all[k] != kPadding);
+                other = other || (to_value(all[k]) != to_value(least) && to_value(all[k]) != to_value(most) &&
+                                  all[k] != kPadding);
             two = !__syncthreads_or(other);
         }
         if (single || two) {
@@ -1020,17 +981,17 @@ __global__ void __launch_bounds__(kThreads)
             unsigned int mask = (1u << shift) - 1;
 #pragma unroll
             for (int k = 0; k < kAll; ++k) {
-                unsigned int which = two ? number_of(all[k]) != number_of(least) : all[k] - least;
+                unsigned int which = two ? to_value(all[k]) != to_value(least) : all[k] - least;
                 bin[k] = which << shift | ((k * kThreads + t) & mask);
             }
         } else {
-            float low = number_of(least), span = number_of(most) - low, ratio = __fdividef(kBins - 1, span);
+            float low = to_value(least), span = to_value(most) - low, ratio = __fdividef(kBins - 1, span);
             if (!by_key && span > kLeastSpan && span < kMostSpan) {
 #pragma unroll
                 for (int k = 0; k < kAll; ++k)
                     if (k < kItems || more)
                         bin[k] =
-                            __float_as_uint(fmaf(number_of(all[k]) - low, ratio, 8388608.0f)) & (kBins - 1);
+                            __float_as_uint(fmaf(to_value(all[k]) - low, ratio, 8388608.0f)) & (kBins - 1);
             } else {
                 unsigned int step = step_for(most - least + 1);
 #pragma unroll
@@ -1107,7 +1068,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (!__syncthreads_or(told >> 16 != 0))
         return;
-    begin_again(data, N, run_length, binned, own, run, tile, clustered);
+    begin_again(data, N, binned, own, run, tile, clustered);
 }
 
 constexpr int kDigitBits = 8;
@@ -1384,18 +1345,18 @@ extern "C" void sorting_optimized(Element* data, int N) {
         return;
     if (N <= kFew && start_cluster(share_few_kernel_optimized, kCluster, kFewThreads, data, N, aligned))
         return;
-    if (N <= kRuns * kRun) {
+    if (N <= kRuns * kRun && N >= kItems) { // a sample is a chunk
         // Few blocks are a cluster, whose barrier is faster than that of a grid.
         bool clustered = N <= kCluster * kRun;
-        int run_length = N <= kCluster * kRun / 2 ? kRun / 2 : kRun, blocks = (N - 1) / run_length + 1;
+        int blocks = (N - 1) / kRun + 1;
         int sample_count = kCluster * kOversampling;
         while (sample_count < kSamples && sample_count < blocks * kOversampling)
             sample_count *= 2;
-        if (clustered && start_cluster(sort_in_one_kernel_optimized, blocks, kThreads, data, N, run_length,
-                                       sample_count, aligned, true))
+        if (clustered && start_cluster(sort_in_one_kernel_optimized, blocks, kThreads, data, N, sample_count,
+                                       aligned, true))
             return;
         clustered = false;
-        void* arguments[] = {&data, &N, &run_length, &sample_count, &aligned, &clustered};
+        void* arguments[] = {&data, &N, &sample_count, &aligned, &clustered};
         if (cudaLaunchCooperativeKernel((const void*)sort_in_one_kernel_optimized, dim3(blocks),
                                         dim3(kThreads), arguments, 0, 0) == cudaSuccess)
             return;
