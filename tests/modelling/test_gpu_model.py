@@ -272,7 +272,7 @@ def test_sectors_that_are_written_in_pieces_cost_more_of_l2() -> None:
 def test_l1_takes_as_long_as_the_slowest_of_what_works_side_by_side_there(
     changed: dict[str, int], cycles: float
 ) -> None:
-    """Wavefronts (32 of half a cycle), banks of tags, lines that are asked of L2, and the way there for what is stored."""
+    """Wavefronts (32 of half a cycle), banks of tags, lines asked of L2, and the way there for what is stored."""
     one = launch(4096, loads=1, stride=32)
     warps = 4096 * WARPS
     (traffic,) = one.traffic
