@@ -18,6 +18,15 @@ __global__ void broadcast_kernel(const float* in, float* out) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = in[0];
 }
 
+// Each lane goes through a line of its own, a sector after the other, each behind the one before; all hold zeroes.
+__global__ void sectors_kernel(const int* in, float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, at = 32 * i;
+    at += in[at] + 8;
+    at += in[at] + 8;
+    at += in[at] + 8;
+    out[i] = in[at];
+}
+
 __global__ void vector_kernel(const float4* in, float4* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float4 v = in[i];
@@ -29,6 +38,42 @@ __global__ void library_kernel(const float* in, float* out, int each) {
     int first = (blockIdx.x * blockDim.x + threadIdx.x) * each;
     memcpy(out + first, in + first, each * sizeof(float));
     memset(out + first, 0, each * sizeof(float));
+}
+
+// Sizes that the compiler knows: no call is left of these.
+__global__ void known_sizes_kernel(const float* in, float* out) {
+    int first = threadIdx.x * 32;
+    memcpy(out + first, in + first, 24);
+    __builtin_memcpy(out + first + 8, in + first + 8, 64);
+    memset(out + first, 0, 48);
+}
+
+// Three pieces of 16 bytes, and the first of four that differ in the second.
+__global__ void comparing_kernel(const float* in, float* out) {
+    int first = threadIdx.x * 32;
+    int found = memcmp(in + first, in + first + 16, 48) != 0;
+    out[threadIdx.x] = found + (memcmp(in + first, out + first, 64) != 0);
+}
+
+// Until a time has come: without anything else, with sleeps, and with a look at memory.
+__global__ void spinning_kernel(float* out, long long cycles, int kind) {
+    long long begun = clock64();
+    if (kind == 0)
+        while (clock64() - begun < cycles) {
+        }
+    if (kind == 1)
+        while (clock64() - begun < cycles)
+            __nanosleep(100);
+    if (kind == 2)
+        while (clock64() - begun < cycles)
+            if (*(volatile float*)out == 77.0f)
+                break;
+    if (kind == 3) {
+        clock_t now = clock();
+        while (clock() - now < cycles) {
+        }
+    }
+    out[threadIdx.x] = 1.0f;
 }
 
 template <int Stride> __global__ void shared_kernel(float* out) {
@@ -148,6 +193,31 @@ __global__ void fenced_kernel(volatile float* out) {
         __threadfence();
         __threadfence_block();
     }
+}
+
+// Fences behind stores, additions and loads, and once behind questions: nobody waits for those again and again. A ticket
+// comes behind three of them, a flag behind one.
+__global__ void tickets_kernel(const float* in, float* out, int* tickets) {
+    volatile int* flag = tickets + 64;
+    out[threadIdx.x] = 1.0f;
+    __threadfence();
+    if (threadIdx.x % 32 == 0)
+        atomicAdd(tickets, 1);
+    atomicAdd(out + 32, in[threadIdx.x]);
+    __threadfence();
+    atomicAdd(tickets, 1);
+    __threadfence();
+    float loaded = in[threadIdx.x + 64];
+    __threadfence();
+    atomicAdd(tickets, loaded > 0 ? 2 : 1);
+    for (int i = 0; i < 10; ++i) {
+        if (*flag == 77)
+            break;
+        __threadfence();
+    }
+    out[threadIdx.x + 64] = 2.0f;
+    __threadfence();
+    *flag = 1;
 }
 
 // The first blocks take `steps` more than the others.
@@ -299,6 +369,60 @@ template <int Stages> __global__ void ring_kernel(const float4* in, float* out, 
     out[threadIdx.x] = sum;
 }
 
+// What is loaded behind a branch goes to shared memory, a float a pass.
+__global__ void filled_kernel(const float* in, float* out, int count, int n) {
+    __shared__ float kept[1024];
+    for (int i = threadIdx.x; i < count; i += blockDim.x)
+        kept[i] = i < n ? in[i] : 0.0f;
+    __syncthreads();
+    out[threadIdx.x] = kept[5 * threadIdx.x % count];
+}
+
+// Each pass goes on from what the one before has loaded.
+__global__ void search_kernel(const float* in, int* out, int n) {
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (in[middle] < threadIdx.x + 1.0f)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    out[threadIdx.x] = low;
+}
+
+// Goes on as long as what it loads says so.
+__global__ void scan_kernel(const float* in, int* out) {
+    int i = 0;
+    while (in[threadIdx.x + 32 * i] < 1.0f)
+        ++i;
+    out[threadIdx.x] = i;
+}
+
+// 16 bytes at once, or piece by piece: two of them, which need each other not.
+template <class Piece> struct alignas(16) Pieces {
+    Piece at[16 / sizeof(Piece)];
+};
+template <class Piece> __device__ Pieces<Piece> pieces(const Piece* from, int n, bool aligned) {
+    constexpr int kPieces = 16 / sizeof(Piece);
+    if (aligned && n >= kPieces)
+        return *(const Pieces<Piece>*)from;
+    Pieces<Piece> found;
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k)
+        found.at[k] = k < n ? from[k] : Piece(0);
+    return found;
+}
+template <class Piece>
+__global__ void pieces_kernel(const Piece* in, Pieces<Piece>* out, int n, bool aligned) {
+    constexpr int kPieces = 16 / sizeof(Piece);
+    int i = threadIdx.x;
+    Pieces<Piece> first = pieces(in + i * kPieces, n, aligned);
+    Pieces<Piece> second = pieces(in + (i + 32) * kPieces, n, aligned);
+    out[i] = first;
+    out[i + 32] = second;
+}
+
 template <class Call> void recorded(const Call& call) {
     cudamaster_cpu_record(1);
     call();
@@ -397,11 +521,31 @@ int main(int argc, char**) {
     recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
     recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
     recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
+    recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });
+    recorded([&] { known_sizes_kernel<<<1, 32>>>(in, out); });
+    cudaMemset(in, 0, 4096);
+    cudaMemset(out, 0, 4096);
+    cudaMemset(out + 4, 1, 4);
+    recorded([&] { comparing_kernel<<<1, 1>>>(in, out); });
+    for (int kind = 0; kind < 4; ++kind)
+        recorded([&] { spinning_kernel<<<2, 64>>>(out, 1000000, kind); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { long_integers_kernel<<<1, 32>>>((long long*)in, (long long*)out, 1000); });
     recorded([&] { long_products_kernel<<<1, 32>>>((long long*)in, (long long*)out, 1000); });
     recorded([&] { ring_kernel<1><<<4, 64>>>((float4*)in, out, 12); });
     recorded([&] { ring_kernel<3><<<4, 64>>>((float4*)in, out, 12); });
+    recorded([&] { filled_kernel<<<1, 32>>>(in, out, 512, 1000); });
+    recorded([&] { search_kernel<<<1, 32>>>(in, (int*)out, 1023); });
+    float ones[32];
+    for (float& one : ones)
+        one = 1.0f;
+    cudaMemcpy(in + 12 * 32, ones, sizeof ones, cudaMemcpyHostToDevice);
+    recorded([&] { scan_kernel<<<1, 32>>>(in, (int*)out); });
+    cudaMemset(in, 0, n * 4);
+    recorded([&] { pieces_kernel<<<1, 32>>>((short*)in, (Pieces<short>*)out, 100, true); });
+    recorded([&] { pieces_kernel<<<1, 32>>>((int*)in, (Pieces<int>*)out, 100, true); });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { sectors_kernel<<<4, 64>>>(counters, out); });
     recorded([&] { taking_kernel<<<264, 64>>>(counters, in, out, 528, 1024); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<1 << 20, 32>>>(counters, (int*)out, 200000); });

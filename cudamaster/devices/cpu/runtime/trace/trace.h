@@ -57,12 +57,18 @@ struct Lane {
     unsigned long long cluster_barriers = 0;
     unsigned long long grid_barriers = 0;
     unsigned long long fences = 0;
-    bool stored = false;                  // since its last fence
+    unsigned long long tickets = 0;       // atomics behind a fence
+    bool stored = false;                  // since its last fence, or used memory otherwise but to ask:
+    bool used = false;                    // who asks again and again has nothing to wait for
+    bool added = false;                   // by an atomic, before its first fence
+    bool fenced = false;                  // since it used memory last
     unsigned long long copies_waited = 0; // one after another: what was begun together comes together
     std::vector<Copying> copying;         // on their way, the oldest first
     unsigned long long slept_ns = 0;
-    const void* slept_at = nullptr; // where it slept last
-    bool asked = false;             // since then, for what another thread may write
+    const void* slept_at = nullptr;       // where it slept last
+    bool asked = false;                   // since then, for what another thread may write
+    bool worked = false;                  // used memory since it asked what time it is
+    unsigned long long waited_cycles = 0; // until a time had come
 };
 
 // Room for the events of one warp.
@@ -77,7 +83,7 @@ struct WarpTrace {
     unsigned pending = 0; // threads that are still on their way to the next barrier, or their end
     unsigned live = 0;
     std::vector<LineRequest> requests; // since the last barrier of the block
-    unsigned long long barriers = 0, instructions = 0, waits = 0, cold_waits = 0;
+    unsigned long long barriers = 0, instructions = 0, waits = 0, cold_waits = 0, far_waits = 0;
     unsigned long long copies_waited = 0; // of the lane that waits most
     unsigned long long remote_waits = 0; // for other blocks' shared memory, and what they store to this one's
     Way at_barrier;                      // what it had done when the block's last barrier was over
@@ -130,6 +136,8 @@ class Tracer {
     void note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
               const void* site);
     Lane& lane(unsigned thread) { return lanes_[thread]; }
+    // Memory is about to be used; who `asks` reads what another thread may write.
+    void uses(unsigned thread, Act kind, unsigned long long address, bool asks);
 
   private:
     __attribute__((noinline)) bool make_room(Lane& lane, unsigned thread);
@@ -139,6 +147,8 @@ class Tracer {
     void take(WarpTrace& warp, const Step& step);
     void pass(WarpTrace& warp, const Step& step, unsigned key, bool same);
     static Count wavefronts_of(const Step& step, bool shares);
+    static Count sends_of(const Step& step, const unsigned long long* lines, const unsigned* sectors,
+                          unsigned count);
     void take_shared(WarpTrace& warp, const Step& step, bool remote);
     bool waits_anew(const Step& step, bool& asked);
     void take_global(WarpTrace& warp, const Step& step, const Range& range);
@@ -170,6 +180,12 @@ class Tracer {
     bool waits_for(unsigned number);
     void ends_loop(WarpTrace& warp);
     bool asked_ = false, asked_remote_ = false, stored_ = false;
+    // Of shared memory, since the last basic block or pass of a loop.
+    bool stored_shared_ = false, loaded_shared_ = false;
+    bool split_ = false; // what was asked for is split at the end of its basic block
+    unsigned room_ = 0;  // words that a thread's registers hold of what is on its way, 0 if nobody knows
+    unsigned loop_ = 0, loop_depth_ = 0, in_loop_ = 0; // that at hand, and the number of its last block
+    bool pass_stored_ = false;                         // this pass of it has, to global memory
     unsigned depth_ = 0, reached_[256] = {}; // the last basic block at each depth of calls, by its number
     unsigned group_ = 0;                     // of loads that are on their way together
     std::vector<unsigned> asked_in_;         // by a load's number: the last group that it was in
@@ -177,8 +193,9 @@ class Tracer {
         unsigned long long waits, remote_waits; // of the warp until then
         size_t requests;                        // the same
         unsigned lanes;                         // that take part, a bit for each
+        unsigned words;                         // that a lane asks for
     };
-    std::vector<Pass> passes_; // of the basic block at hand
+    std::vector<Pass> passes_; // of the basic block or loop at hand
 };
 
 // A basic block of the wrapper, or of what it calls on the host (hooks.cpp).
@@ -201,6 +218,15 @@ extern __thread Count accesses;
 extern __thread Count instructions;
 extern __thread Count instructions_at_question;
 constexpr Count kOfQuestion = 64;
+// What time it is for the thread; 0 outside of kernels (clock.cpp).
+Count time_of_thread();
+// So many cycles more have passed for it.
+void passes(Count cycles);
+// A block begins, and its threads have met.
+void time_begins(Count launch);
+void time_is_shared(unsigned threads);
+// Cycles of the SM's clock in a microsecond.
+unsigned clock_mhz();
 // Instructions of a basic block.
 unsigned instructions_at(const void* site);
 // Multiplications of factors that the block had made, whose time here is long.
@@ -209,6 +235,22 @@ extern __thread Count multiplications;
 extern __thread Count steps_left;
 // Ends the block, which has come to its limit: others stand for it (hooks.cpp).
 [[noreturn]] void leave_out();
+
+// A fence waits for what was done in global memory, and an atomic is its ticket if nothing of that comes between them.
+inline void Tracer::uses(unsigned thread, Act kind, unsigned long long address, bool asks) {
+    Lane& lane = lanes_[thread];
+    if (shared_.has(address)) {
+        lane.worked |= !shared_.is_built_in(address);
+        return;
+    }
+    lane.worked = true;
+    lane.stored |= kind == Act::kStore;
+    if (!lane.used && !asks && kind != Act::kAtomic)
+        lane.used = range_of(address) != nullptr; // and no parameter
+    lane.added |= kind == Act::kAtomic;
+    lane.tickets += lane.fenced && kind == Act::kAtomic;
+    lane.fenced = false;
+}
 
 inline void Tracer::note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
                          const void* site) {
