@@ -203,7 +203,7 @@ int main(int, char** words) {
     return cudaDeviceSynchronize() != cudaSuccess;
 }
 """
-# Odd sizes are sorted as very long arrays are: by digits, those above 20000 with their states and with
+# Odd sizes are sorted as very long arrays are: by digits, in few blocks, those above 20000 with their states and with
 # memory of their own, or by counting, multiples of three in less shared memory. Of the others only multiples of four
 # get a cluster in fp32, and many buckets count as too large for a block.
 SORTING_FP32 = {
@@ -213,6 +213,7 @@ SORTING_FP32 = {
     "too_large = count > kRoom": "too_large = count > kRun",
     "if (N < 1 << 30)": "if (N < 20000)",
     "kScratch = ((1 << 26) /": "kScratch = ((1 << 14) /",
+    "kPlaceBlocks = 264": "kPlaceBlocks = 2",
 }
 COUNTED = "count_in_cluster<1>(data, N) || count_in_cluster<4>(data, N) || count_in_cluster<16>(data, N)"
 SORTING_BF16 = {

@@ -8,12 +8,14 @@
 //      runs are sorted. If a bucket is too large for a block, all blocks merge what they had at first. Up to 8192
 //      elements the blocks are a cluster; up to 4096 all 16 read all elements and rank their share among samples, up
 //      to 1024 among all. More than 65536 are sorted by digits of 8 bits, in tiles that look back at what those
-//      before them have counted. Lanes with the same digit are found by few instructions, as votes. The second array
-//      is the module's up to 2^26 elements. On an H200, over an empty launch, 65536 elements take 6.6 µs, other
-//      orders 6.4 to 8.8, where two bitonic sorts a block took 11.3; on the device 4096 take 5.1 and 1024 take 2.4.
-//      2^26 take 1330 µs, equal keys 1200 (CUB 1460 and 1060). What binds it now: of 10200 cycles at 65536 elements
-//      the barrier takes 2450 and the first elements 1900, counting and placing 2600 before the barrier and 2300
-//      after it, as latency of shared memory, shuffles and barriers of the block.
+//      before them have counted. Blocks load their next tile while they wait and write. Where the order of keys with
+//      the same digit is free, one addition ranks a key, elsewhere eight votes; a digit that all keys share is copied
+//      or skipped. The second array is the module's up to 2^26 elements. On an H200, over an empty launch, 65536
+//      elements take 6.6 µs, other orders 6.4 to 8.8, where two bitonic sorts a block took 11.3; on the device 4096
+//      take 5.1 and 1024 take 2.4. 2^26 take 1212 µs, equal keys 130, two values 1343 (CUB 1460, 1054 and 1138). What
+//      binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900, counting
+//      and placing 2600 before the barrier and 2300 after it, as latency of shared memory, shuffles and barriers of
+//      the block.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -1057,7 +1059,9 @@ constexpr int kRadixTile = kRadixThreads * kRadixItems;
 constexpr int kCountItems = 16;
 constexpr int kCountTile = kRadixThreads * kCountItems;
 constexpr int kCountBlocks = 528; // at most: four for each of 132 multiprocessors
-constexpr int kCopies = 4;        // of the counters, so that fewer lanes meet
+constexpr int kPlaceBlocks = 264; // two
+constexpr int kCrowded =
+    6; // keys with the same digit in a row of 32, beyond which additions wait for each other
 constexpr int kScratch = ((1 << 26) / kRadixTile + 1) * kRadixTile; // elements for which there is memory
 constexpr int kLook = 8;                                            // tiles that one looks back at together
 constexpr int kTickets = 64;
@@ -1070,12 +1074,15 @@ __device__ unsigned int digit_of(unsigned int key, int pass) {
     return key >> (pass * kDigitBits) & (kDigits - 1);
 }
 
-// How often each digit of each pass occurs.
+// How often each digit of each pass occurs, and which bits are not the same in all keys.
 __global__ void __launch_bounds__(kRadixThreads)
-    count_digits_kernel_optimized(const Element* data, unsigned int* totals, int N) {
-    __shared__ unsigned int counts[kPasses * kDigits * kCopies];
-    for (int i = threadIdx.x; i < kPasses * kDigits * kCopies; i += kRadixThreads)
+    count_digits_kernel_optimized(const Element* data, unsigned int* totals, unsigned int* differ, int N) {
+    __shared__ unsigned int counts[kPasses * kDigits], different;
+    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads)
         counts[i] = 0;
+    if (threadIdx.x == 0)
+        different = 0;
+    unsigned int one = to_key(data[0]), bits = 0;
     __syncthreads();
     for (size_t first = (size_t)blockIdx.x * kCountTile; first < (size_t)N;
          first += (size_t)gridDim.x * kCountTile) {
@@ -1083,26 +1090,26 @@ __global__ void __launch_bounds__(kRadixThreads)
 #pragma unroll
         for (int k = 0; k < kCountItems; ++k) {
             size_t i = first + k * kRadixThreads + threadIdx.x;
-            key[k] = i < (size_t)N ? to_key(data[i]) : 0;
+            key[k] = i < (size_t)N ? to_key(data[i]) : one;
         }
 #pragma unroll
-        for (int k = 0; k < kCountItems; ++k)
+        for (int k = 0; k < kCountItems; ++k) {
+            bits |= key[k] ^ one;
             if (first + k * kRadixThreads + threadIdx.x < (size_t)N)
 #pragma unroll
                 for (int pass = 0; pass < kPasses; ++pass)
-                    atomicAdd(
-                        &counts[(pass * kDigits + digit_of(key[k], pass)) * kCopies + threadIdx.x % kCopies],
-                        1u);
+                    atomicAdd(&counts[pass * kDigits + digit_of(key[k], pass)], 1u);
+        }
     }
+    bits = __reduce_or_sync(kFullMask, bits);
+    if (threadIdx.x % 32 == 0)
+        atomicOr(&different, bits);
     __syncthreads();
-    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads) {
-        unsigned int count = 0;
-#pragma unroll
-        for (int k = 0; k < kCopies; ++k)
-            count += counts[i * kCopies + k];
-        if (count != 0)
-            atomicAdd(&totals[i], count);
-    }
+    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads)
+        if (counts[i] != 0)
+            atomicAdd(&totals[i], counts[i]);
+    if (threadIdx.x == 0)
+        atomicOr(differ, different);
 }
 
 // The lanes that have the same digit. The instructions are counted: eight votes, as many that turn one over, and four
@@ -1134,6 +1141,46 @@ __device__ __forceinline__ unsigned int lanes_with(unsigned int digit) {
     return lanes;
 }
 
+// What a pass does whose digit is the same in all keys: it copies them, as the others go to and fro between two arrays.
+// Of two such passes in turn none is needed, but for the first and last one turning numbers into keys and back.
+template <class State, int kPass>
+__device__ __forceinline__ void pass_on(Element* data, Element* more, State* states, unsigned int differ,
+                                        int N) {
+    unsigned int same = 0;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass)
+        same |= digit_of(differ, pass) == 0 ? 1u << pass : 0;
+    int pair = __ffs(same & same >> 1) - 1;
+    bool paired = pair >= 0 && (kPass == pair || kPass == pair + 1),
+         outer = kPass == 0 || kPass == kPasses - 1;
+    if (differ == 0 || (paired && (!outer || pair == 1)))
+        return;
+#pragma unroll 1
+    for (size_t tile = blockIdx.x; tile * kRadixTile < (size_t)N; tile += gridDim.x) {
+        size_t first = tile * kRadixTile;
+        Element* other = first < (size_t)kScratch ? device_other + first : more + (first - kScratch);
+        Element *from = kPass % 2 == 0 || paired ? data + first : other, value[kRadixItems];
+        Element* to = kPass % 2 != 0 || paired ? data + first : other;
+        if (!paired && threadIdx.x < kDigits) // as the next pass expects it
+            states[tile * kDigits + threadIdx.x] = (State)(2 - kPass % 2 * 2) << (sizeof(State) * 8 - 2);
+#pragma unroll
+        for (int k = 0; k < kRadixItems; ++k) {
+            int i = k * kRadixThreads + threadIdx.x;
+            value[k] = first + i < (size_t)N ? from[i] : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < kRadixItems; ++k) {
+            int i = k * kRadixThreads + threadIdx.x;
+            if (kPass == 0)
+                value[k] = __uint_as_float(to_key(value[k]));
+            if (kPass == kPasses - 1)
+                value[k] = to_value(__float_as_uint(value[k]));
+            if (first + i < (size_t)N)
+                to[i] = value[k];
+        }
+    }
+}
+
 // Places keys by one digit, from the array to another one or back; those with the same digit keep their order. The
 // first kScratch elements of the other array are the module's, and those beyond them are in `more`. Between the first
 // pass and the last, keys stay keys. A state is what a tile tells those behind it of a digit: nothing yet, how often the
@@ -1144,125 +1191,198 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
                                   unsigned int* tickets, State* states, int N) {
     constexpr int kFlag = sizeof(State) * 8 - 2;
     constexpr State kNothing = kPass % 2 * 2, kOwn = kNothing + 1, kAll = 2 - kNothing;
-    __shared__ unsigned short counts[kRadixWarps][kDigits];
+    constexpr unsigned int kLower = (1u << kPass * kDigitBits) - 1;
+    __shared__ __align__(16) unsigned short counts[kRadixWarps][kDigits];
     __shared__ unsigned int keys[kRadixTile];
     __shared__ unsigned int target[kDigits]; // of a digit's keys, less their place in the tile
-    __shared__ unsigned int sums[2][kDigits / 32];
-    __shared__ unsigned int ticket;
+    __shared__ unsigned int sums[kDigits / 32];
+    __shared__ unsigned int next_ticket, differ;
     int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    if (t == 0)
-        ticket = atomicAdd(&tickets[kPass], 1u); // in order, so that the tiles before this one have begun
-    for (int i = t; i < kRadixWarps * kDigits; i += kRadixThreads)
-        counts[i / kDigits][i % kDigits] = 0;
-    __syncthreads();
-    size_t first = (size_t)ticket * kRadixTile;
-    int here = (size_t)N - first < kRadixTile ? (int)((size_t)N - first) : kRadixTile;
-
-    // The place of each key among those of its warp that have the same digit.
-    unsigned int key[kRadixItems];
-    unsigned short rank[kRadixItems];
-    // A tile is in one part of the other array, as kScratch is a multiple of it.
-    const Element* from = kPass % 2 == 0             ? data + first
-                          : first < (size_t)kScratch ? device_other + first
-                                                     : more + (first - kScratch);
-    const Element* own = from + warp * kRadixItems * 32 + lane;
-    if (here == kRadixTile) {
-#pragma unroll
-        for (int k = 0; k < kRadixItems; ++k)
-            key[k] = kPass == 0 ? to_key(own[k * 32]) : __float_as_uint(own[k * 32]);
-    } else {
-#pragma unroll
-        for (int k = 0; k < kRadixItems; ++k) {
-            key[k] = ~0u; // the last ones of the last digit
-            if ((warp * kRadixItems + k) * 32 + lane < here)
-                key[k] = kPass == 0 ? to_key(own[k * 32]) : __float_as_uint(own[k * 32]);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < kRadixItems; ++k) {
-        unsigned int digit = digit_of(key[k], kPass), peers = lanes_with(digit);
-        unsigned int smaller = __popc(peers & ((1u << lane) - 1)), count = counts[warp][digit];
-        __syncwarp();
-        if (smaller == 0)
-            counts[warp][digit] = count + __popc(peers);
-        __syncwarp();
-        rank[k] = count + smaller;
+    unsigned int tiles = (unsigned int)(((size_t)N - 1) / kRadixTile + 1);
+    if (t == 0) {
+        next_ticket =
+            atomicAdd(&tickets[kPass], 1u); // in order, so that the tiles before this one have begun
+        differ = tickets[kPasses];
     }
     __syncthreads();
-
-    // Thread t has digit t.
-    State* state = states + (size_t)ticket * kDigits + t;
-    unsigned int count = 0, total = 0, up_to = 0, all_up_to = 0;
-    if (t < kDigits) {
-#pragma unroll
-        for (int w = 0; w < kRadixWarps; ++w) {
-            unsigned int own = counts[w][t];
-            counts[w][t] = count;
-            count += own;
-        }
-        unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
-        *(volatile State*)state = (ticket == 0 ? kAll : kOwn) << kFlag | told;
-        total = totals[kPass * kDigits + t];
-        up_to = warp_sum_to(count);
-        all_up_to = warp_sum_to(total);
-        if (lane == 31) {
-            sums[0][warp] = up_to;
-            sums[1][warp] = all_up_to;
-        }
+    if (digit_of(differ, kPass) == 0) {
+        pass_on<State, kPass>(data, more, states, differ, N);
+        return;
     }
-    __syncthreads();
-    if (t < kDigits) {
-        unsigned int start = up_to - count;
-        target[t] = all_up_to - total;
-        for (int w = 0; w < warp; ++w) {
-            start += sums[0][w];
-            target[t] += sums[1][w];
-        }
+    unsigned int ticket = next_ticket, key[kRadixItems];
+    auto load = [&](unsigned int tile) {
+        size_t first = (size_t)tile * kRadixTile;
+        // A tile is in one part of the other array, as kScratch is a multiple of it.
+        const Element* from = kPass % 2 == 0             ? data + first
+                              : first < (size_t)kScratch ? device_other + first
+                                                         : more + (first - kScratch);
+        const Element* own = from + warp * kRadixItems * 32 + lane;
+        if ((size_t)N - first >= kRadixTile) {
 #pragma unroll
-        for (int w = 0; w < kRadixWarps; ++w)
-            counts[w][t] += start;
-        target[t] -= start;
-    }
-    __syncthreads();
+            for (int k = 0; k < kRadixItems; ++k)
+                key[k] = __float_as_uint(own[k * 32]);
+        } else {
 #pragma unroll
-    for (int k = 0; k < kRadixItems; ++k)
-        keys[counts[warp][digit_of(key[k], kPass)] + rank[k]] = key[k];
-
-    if (t < kDigits && ticket > 0) {
-        // Several tiles at a time, as each look takes the time of a trip to L2.
-        State before = 0;
-        int other = ticket - 1;
-        bool done = false;
-        while (!done) {
-            State seen[kLook];
-#pragma unroll
-            for (int j = 0; j < kLook; ++j)
-                seen[j] = other < j ? kNothing << kFlag
-                                    : *(const volatile State*)(states + (size_t)(other - j) * kDigits + t);
-            bool told_all = true;
-#pragma unroll
-            for (int j = 0; j < kLook; ++j) {
-                told_all = told_all && !done && seen[j] >> kFlag != kNothing;
-                if (!told_all)
-                    continue;
-                before += seen[j] & (((State)1 << kFlag) - 1);
-                done = seen[j] >> kFlag == kAll;
-                --other;
+            for (int k = 0; k < kRadixItems; ++k) {
+                key[k] = kPass == 0 ? 0x7fffffffu : ~0u; // the last ones of the last digit
+                if ((warp * kRadixItems + k) * 32 + lane < (int)((size_t)N - first))
+                    key[k] = __float_as_uint(own[k * 32]);
             }
         }
-        unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
-        *(volatile State*)state = kAll << kFlag | (before + told);
-        target[t] += before;
+    };
+    if (ticket < tiles)
+        load(ticket);
+
+    // Thread t has digit t, which begins here in the array.
+    unsigned int begin = 0;
+    if (t < kDigits) {
+        begin = totals[kPass * kDigits + t];
+        unsigned int up_to = warp_sum_to(begin);
+        if (lane == 31)
+            sums[warp] = up_to;
+        begin = up_to - begin;
     }
     __syncthreads();
+    if (t < kDigits)
+        for (int w = 0; w < warp; ++w)
+            begin += sums[w];
+#pragma unroll 1
+    while (ticket < tiles) {
+        size_t first = (size_t)ticket * kRadixTile;
+        int here = (size_t)N - first < kRadixTile ? (int)((size_t)N - first) : kRadixTile;
+        for (int i = t; i < kRadixWarps * kDigits / 8; i += kRadixThreads)
+            ((uint4*)counts)[i] = make_uint4(0, 0, 0, 0);
+        __syncthreads();
+        if (t == 0)
+            next_ticket = atomicAdd(&tickets[kPass], 1u);
+        if (kPass == 0)
 #pragma unroll
-    for (int k = 0; k < kRadixItems; ++k) {
-        int i = k * kRadixThreads + t;
-        if (here < kRadixTile && i >= here)
-            continue;
-        unsigned int next = keys[i], place = target[digit_of(next, kPass)] + i;
-        Element* to = kPass % 2 != 0 ? data : place < (unsigned int)kScratch ? device_other : more - kScratch;
-        to[place] = kPass == kPasses - 1 ? to_value(next) : __uint_as_float(next);
+            for (int k = 0; k < kRadixItems; ++k)
+                key[k] = to_key(__uint_as_float(key[k]));
+
+        // The place of each key among those of its warp that have the same digit. Keys lie in the order of lower digits. So
+        // where these are the same in a row of 32 keys, any order of those with the same digit does, and one addition finds
+        // it. Elsewhere votes do, and where many have the same digit, as additions would wait for each other.
+        unsigned short rank[kRadixItems];
+        auto add = [&](int k) {
+            unsigned int digit = digit_of(key[k], kPass), shift = digit % 2 * 16;
+            rank[k] =
+                (unsigned short)(atomicAdd((unsigned int*)counts[warp] + digit / 2, 1u << shift) >> shift);
+        };
+        auto vote = [&](int k) {
+            unsigned int digit = digit_of(key[k], kPass), peers = lanes_with(digit);
+            unsigned int smaller = __popc(peers & ((1u << lane) - 1)), count = counts[warp][digit];
+            __syncwarp();
+            if (smaller == 0)
+                counts[warp][digit] = count + __popc(peers);
+            __syncwarp();
+            rank[k] = count + smaller;
+        };
+        bool spread = false, all_same = false;
+        if (kPass < kPasses - 1 && here == kRadixTile) {
+            int peers = __popc(__match_any_sync(kFullMask, digit_of(key[0], kPass)));
+            spread = __all_sync(kFullMask, peers <= kCrowded);
+            unsigned int last = __shfl_sync(kFullMask, key[kRadixItems - 1], 31);
+            all_same = __all_sync(kFullMask, ((last ^ __shfl_sync(kFullMask, key[0], 0)) & kLower) == 0);
+        }
+        if (spread && (kPass == 0 || all_same)) {
+#pragma unroll
+            for (int k = 0; k < kRadixItems; ++k)
+                add(k);
+        } else if (kPass > 0 && spread) {
+#pragma unroll
+            for (int k = 0; k < kRadixItems; ++k) {
+                unsigned int other = __shfl_sync(kFullMask, key[k], 0);
+                if (__all_sync(kFullMask, ((other ^ key[k]) & kLower) == 0)) {
+                    add(k);
+                    __syncwarp();
+                } else {
+                    vote(k);
+                }
+            }
+        } else {
+#pragma unroll
+            for (int k = 0; k < kRadixItems; ++k)
+                vote(k);
+        }
+        __syncthreads();
+
+        State* state = states + (size_t)ticket * kDigits + t;
+        unsigned int count = 0, start = 0;
+        if (t < kDigits) {
+#pragma unroll
+            for (int w = 0; w < kRadixWarps; ++w) {
+                unsigned int own = counts[w][t];
+                counts[w][t] = count;
+                count += own;
+            }
+            unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
+            *(volatile State*)state = (ticket == 0 ? kAll : kOwn) << kFlag | told;
+            start = warp_sum_to(count);
+            if (lane == 31)
+                sums[warp] = start;
+            start -= count;
+        }
+        __syncthreads();
+        if (t < kDigits) {
+            for (int w = 0; w < warp; ++w)
+                start += sums[w];
+            target[t] = begin - start;
+#pragma unroll
+            for (int w = 0; w < kRadixWarps; ++w)
+                counts[w][t] += start;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < kRadixItems; ++k)
+            keys[counts[warp][digit_of(key[k], kPass)] + rank[k]] = key[k];
+
+        // The next tile is on its way while this one waits for others and is written.
+        unsigned int after = next_ticket;
+        if (after < tiles)
+            load(after);
+
+        if (t < kDigits && ticket > 0) {
+            // Several tiles at a time, as each look takes the time of a trip to L2.
+            State before = 0;
+            int other = ticket - 1;
+            bool done = false;
+            while (!done) {
+                State seen[kLook];
+#pragma unroll
+                for (int j = 0; j < kLook; ++j)
+                    seen[j] = other < j
+                                  ? kNothing << kFlag
+                                  : *(const volatile State*)(states + (size_t)(other - j) * kDigits + t);
+                bool told_all = true;
+#pragma unroll
+                for (int j = 0; j < kLook; ++j) {
+                    told_all = told_all && !done && seen[j] >> kFlag != kNothing;
+                    if (!told_all)
+                        continue;
+                    before += seen[j] & (((State)1 << kFlag) - 1);
+                    done = seen[j] >> kFlag == kAll;
+                    --other;
+                }
+            }
+            unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
+            *(volatile State*)state = kAll << kFlag | (before + told);
+            target[t] += before;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < kRadixItems; ++k) {
+            int i = k * kRadixThreads + t;
+            if (here < kRadixTile && i >= here)
+                continue;
+            unsigned int next = keys[i], place = target[digit_of(next, kPass)] + i;
+            Element* to = kPass % 2 != 0                   ? data
+                          : place < (unsigned int)kScratch ? device_other
+                                                           : more - kScratch;
+            to[place] = kPass == kPasses - 1 ? to_value(next) : __uint_as_float(next);
+        }
+        ticket = after;
+        __syncthreads();
     }
 }
 
@@ -1277,8 +1397,9 @@ template <class State> void sort_digits(Element* data, int N) {
     Element* other = nullptr;
     cudaMemsetAsync(memory, 0, sizeof(unsigned int) * kTotals + (N <= kScratch ? bytes : 0), 0);
     size_t count_tiles = ((size_t)N - 1) / kCountTile + 1;
-    int blocks = count_tiles < kCountBlocks ? (int)count_tiles : kCountBlocks, all = (int)tiles;
-    count_digits_kernel_optimized<<<blocks, kRadixThreads>>>(data, totals, N);
+    int blocks = count_tiles < kCountBlocks ? (int)count_tiles : kCountBlocks;
+    int all = tiles < kPlaceBlocks ? (int)tiles : kPlaceBlocks;
+    count_digits_kernel_optimized<<<blocks, kRadixThreads>>>(data, totals, tickets + kPasses, N);
     if (N > kScratch) { // while the GPU counts
         if (cudaMalloc(&more, bytes + sizeof(Element) * (size_t)(N - kScratch)) != cudaSuccess)
             return;
