@@ -1260,9 +1260,10 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
             for (int k = 0; k < kRadixItems; ++k)
                 key[k] = to_key(__uint_as_float(key[k]));
 
-        // The place of each key among those of its warp that have the same digit. Keys lie in the order of lower digits. So
-        // where these are the same in a row of 32 keys, any order of those with the same digit does, and one addition finds
-        // it. Elsewhere votes do, and where many have the same digit, as additions would wait for each other.
+        // The place of each key among those of its warp that have the same digit. Keys lie in the order of lower
+        // digits. So where these are the same in a row of 32 keys, any order of those with the same digit does, and
+        // one addition finds it. Elsewhere votes do, and where many have the same digit, as additions would wait for
+        // each other.
         unsigned short rank[kRadixItems];
         auto add = [&](int k) {
             unsigned int digit = digit_of(key[k], kPass), shift = digit % 2 * 16;
