@@ -212,7 +212,7 @@ SORTING_FP32 = {
     "if (clustered && start_cluster": "if (clustered && N % 4 == 0 && start_cluster",
     "too_large = count > kRoom": "too_large = count > kRun",
     "if (N < 1 << 30)": "if (N < 20000)",
-    "kScratch = ((1 << 24) /": "kScratch = ((1 << 14) /",
+    "kScratch = ((1 << 26) /": "kScratch = ((1 << 14) /",
     "kPlaceBlocks = 264": "kPlaceBlocks = 2",
 }
 COUNTED = "count_in_cluster<1>(data, N) || count_in_cluster<4>(data, N) || count_in_cluster<16>(data, N)"

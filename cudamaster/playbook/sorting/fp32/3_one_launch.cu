@@ -1,43 +1,21 @@
 // idea: One launch: all blocks count the same samples, so each knows where its keys belong
-// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block has
-//      512 elements and, beside them, 2048 samples of the whole array, which all blocks take alike. It counts
-//      the samples in 2048 even bins of their values: so without asking each other all have the same 128
-//      buckets, each of some bins, and a key finds its bucket by two multiplications. What a block has of a
-//      bucket goes to a cell of 64 bytes, with the number of its keys and where they begin, in whole sectors
-//      (word by word, barrier and loads took 1400 cycles more). After one barrier of the grid a block reads the
-//      cells of its bucket, in one trip. It counts the keys in 2048 bins, from the least to the largest, sums
-//      up, and compares the few neighbours that may share a bin. Counting takes the place of two bitonic sorts.
-//      Samples that crowd in a bin are counted again by bins of keys, as unsigned integers in the order of the
-//      floats, which are even in the logarithm. If then a bin has equal samples, its buckets share keys of that
-//      value; if it has different ones, the samples and the runs are sorted after all. Keys that have no room in
-//      a cell are fetched by themselves. Where there are few values, bins have equal keys, and all are in order
-//      as they lie: 300 integers take 7 µs instead of 10. Samples may hide most keys, so that a bucket is too
-//      large for a block. So each adds to a counter when it knows its bucket, and looks at it when it is done;
-//      if a bucket was too large, all sort what they had at first, and merge runs four at a time, in the same
-//      launch: 26 µs, at most 34, where one block that merged its bucket took 1700. All threads of a block are
-//      at each barrier: racecheck takes barriers of some warps for none. Up to 8192 elements the blocks are a
-//      cluster, whose barrier takes less than that of the grid. Up to 4096 elements the 16 blocks of a cluster
-//      all read all elements, and sort the same 128 samples by counting how many are below each. So a block
-//      knows without asking which elements are its own, where they begin in the array, and in which eighth of
-//      its share each lies, and compares it with that eighth alone; equal ones go by their place. (If samples
-//      hide most keys and an eighth is large, it sorts its share: 29 µs instead of 300.) The barrier only tells
-//      that all have read. Up to 1024, blocks compare their share with all. More than 65536 are sorted by digits
-//      of 8 bits, in tiles that look back at what those before them have counted; which lanes have the same
-//      digit is found by few instructions, as they bind these passes; their second array is the module's up to
-//      2^24 elements, and what is beyond them is asked for while the GPU counts. On an H200, over an empty
-//      launch, 65536 elements take 6.2 µs, where two bitonic sorts a block took 11.3 in the same run; normal,
-//      exponential and random bit patterns 6.3 to 6.9, sorted, reversed and equal inputs and inputs of two
-//      values, five or extremes 7.7 to 8.8 (before: 10.2 to 10.5), 16384 elements 6.0 (9.2), 5000 6.2 (10.0). Of
-//      whole calls merges in three launches took 28 µs, and CUB takes 66. On the device over an empty launch,
-//      256 elements take 1.4, 1024 take 2.2 and 4096 take 5.0, where one block that sorted took 2.4 and 3.4, and
-//      16 that sorted twice 7.0; CUB takes 10.9, 11.2 and 12.1. 2^24 take 370 µs (CUB 434). Whole calls of 2^25
-//      take 772 µs (CUB 784) and of 2^26 1630 (CUB 1460), of equal keys 1500 (CUB 1060), some 300 of them for
-//      memory; with 288 MB in the module, not 70, they took 1340, and with all memory asked for 2000 to 2900.
-//      What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900;
-//      counting, summing up and placing 2600 before the barrier and 2300 after it, as latency of shared memory,
-//      shuffles and block barriers one after the other. The largest bucket takes 1300 more, as some of its cells
-//      are full. Of 7700 cycles at 4096 the first elements take 1800, samples 700, the list of a block's own
-//      1400, parts 1500, comparing 2300.
+// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block has 512
+//      elements and, beside them, the same 2048 samples of the array as all others. It counts the samples in even
+//      bins of their values and makes buckets of bins, one for each block: so all agree without asking each other.
+//      What a block has of a bucket goes to a cell of 64 bytes; keys without room lie elsewhere. After one barrier of
+//      the grid a block reads the cells of its bucket in one trip, counts the keys in bins, and compares the few that
+//      share one. Samples that crowd in a bin are counted again by bins of keys; if that does not help, samples and
+//      runs are sorted. If a bucket is too large for a block, all blocks merge what they had at first. Up to 8192
+//      elements the blocks are a cluster; up to 4096 all 16 read all elements and rank their share among samples, up
+//      to 1024 among all. More than 65536 are sorted by digits of 8 bits, in tiles that look back at what those
+//      before them have counted. Blocks load their next tile while they wait and write. Where the order of keys with
+//      the same digit is free, one addition ranks a key, elsewhere eight votes; a digit that all keys share is copied
+//      or skipped. The second array is the module's up to 2^26 elements. On an H200, over an empty launch, 65536
+//      elements take 6.6 µs, other orders 6.4 to 8.8, where two bitonic sorts a block took 11.3; on the device 4096
+//      take 5.1 and 1024 take 2.4. 2^26 take 1212 µs, equal keys 130, two values 1343 (CUB 1460, 1054 and 1138). What
+//      binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900, counting
+//      and placing 2600 before the barrier and 2300 after it, as latency of shared memory, shuffles and barriers of
+//      the block.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -1084,7 +1062,7 @@ constexpr int kCountBlocks = 528; // at most: four for each of 132 multiprocesso
 constexpr int kPlaceBlocks = 264; // two
 constexpr int kCrowded =
     6; // keys with the same digit in a row of 32, beyond which additions wait for each other
-constexpr int kScratch = ((1 << 24) / kRadixTile + 1) * kRadixTile; // elements for which there is memory
+constexpr int kScratch = ((1 << 26) / kRadixTile + 1) * kRadixTile; // elements for which there is memory
 constexpr int kLook = 8;                                            // tiles that one looks back at together
 constexpr int kTickets = 64;
 constexpr int kTotals = kPasses * kDigits + kTickets;
@@ -1282,9 +1260,10 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
             for (int k = 0; k < kRadixItems; ++k)
                 key[k] = to_key(__uint_as_float(key[k]));
 
-        // The place of each key among those of its warp that have the same digit. Keys lie in the order of lower digits. So
-        // where these are the same in a row of 32 keys, any order of those with the same digit does, and one addition finds
-        // it. Elsewhere votes do, and where many have the same digit, as additions would wait for each other.
+        // The place of each key among those of its warp that have the same digit. Keys lie in the order of lower
+        // digits. So where these are the same in a row of 32 keys, any order of those with the same digit does, and
+        // one addition finds it. Elsewhere votes do, and where many have the same digit, as additions would wait for
+        // each other.
         unsigned short rank[kRadixItems];
         auto add = [&](int k) {
             unsigned int digit = digit_of(key[k], kPass), shift = digit % 2 * 16;
