@@ -72,6 +72,7 @@ CALLS = (
     "a scan",
     "pieces of two bytes",
     "pieces of four bytes",
+    "a sector after the other",
     "work from a common counter",
     "waiting for left out",
 )
@@ -208,6 +209,41 @@ def test_copies_that_are_on_their_way_together_are_waited_for_once(
     assert launch.way_of_block.waits.largest == launch.way_of_block.cold_waits.largest == waits
 
 
+def test_a_wait_for_the_other_half_of_a_pair_is_not_for_dram(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Four sectors of each lane's line are two pairs. Each of the loads misses in all 32 lines, and waits."""
+    launch = only(calls, "a sector after the other")
+    assert launch.way_of_block is not None
+    assert launch.far_waits_of_warp is not None
+    assert launch.way_of_block.far_waits is not None
+    assert launch.waits_of_warp.mean == launch.cold_waits_of_warp.mean == launch.way_of_block.cold_waits.mean == 4
+    assert launch.far_waits_of_warp.mean == launch.way_of_block.far_waits.largest == 2
+    (read,) = (each for each in launch.traffic if each.load_requests)
+    assert read.missed_lines == read.missed_sectors == read.lines == 4 * 2 * 4 * 32
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "lookups", "sends"),
+    [("copy", 1, 1, 4), ("vectors", 4, 1, 16), ("every 32nd", 32, 8, 4), ("broadcast", 1, 1, 4)],
+)
+def test_lines_are_looked_up_four_at_once_and_sectors_leave_one_by_one(
+    calls: Mapping[str, CallCounts | NoTrace], name: str, lines: int, lookups: int, sends: int
+) -> None:
+    """Each of 32 warps loads from so many lines and stores to as many as neighbours do."""
+    launch = only(calls, name)
+    stored = 4 if name == "vectors" else 1
+    assert sum(each.lines for each in launch.traffic) == 32 * (lines + stored)
+    assert sum(each.store_lines for each in launch.traffic) == 32 * stored
+    assert sum(each.lookups for each in launch.traffic) == 32 * (lookups + 1)
+    assert sum(each.sends for each in launch.traffic) == 32 * sends
+
+
+def test_what_is_written_in_part_leaves_with_a_mask(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """The last four lanes of 900 write half of a sector. An addition to one word of a line leaves at once."""
+    assert sum(each.sends for each in only(calls, "tail").traffic) == 28 * 4 + 1 + 1
+    launch = only(calls, "atomics on many addresses")
+    assert sum(each.sends for each in launch.traffic) == 64 * 4 * 5
+
+
 def test_sleeps_count(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     """Each by itself and a millisecond at most; who sleeps until another thread has written does so once."""
     slept = only(calls, "sleeps").slept_ns_of_warp
@@ -312,8 +348,8 @@ def test_threads_that_left_a_loop_wait(calls: Mapping[str, CallCounts | NoTrace]
     assert 32 <= launch.instructions.fp32 <= 34
     assert 0.5 < launch.instructions.active_share < 0.6
     assert launch.waits_of_warp is not None
-    # A GPU's compiler has the passes beyond a multiple of four one by one, then four together: both kinds of lanes.
-    assert launch.waits_of_warp.mean == 3 + 32 / 4
+    # A GPU's compiler has four passes together, and of those beyond a multiple of four two, and then one.
+    assert launch.waits_of_warp.mean == 32 / 4 + 2
 
 
 def test_barriers_are_counted_per_warp(calls: Mapping[str, CallCounts | NoTrace]) -> None:

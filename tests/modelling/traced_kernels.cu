@@ -18,6 +18,15 @@ __global__ void broadcast_kernel(const float* in, float* out) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = in[0];
 }
 
+// Each lane goes through a line of its own, a sector after the other, each behind the one before; all hold zeroes.
+__global__ void sectors_kernel(const int* in, float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, at = 32 * i;
+    at += in[at] + 8;
+    at += in[at] + 8;
+    at += in[at] + 8;
+    out[i] = in[at];
+}
+
 __global__ void vector_kernel(const float4* in, float4* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float4 v = in[i];
@@ -466,6 +475,8 @@ int main(int argc, char**) {
     cudaMemset(in, 0, n * 4);
     recorded([&] { pieces_kernel<<<1, 32>>>((short*)in, (Pieces<short>*)out, 100, true); });
     recorded([&] { pieces_kernel<<<1, 32>>>((int*)in, (Pieces<int>*)out, 100, true); });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { sectors_kernel<<<4, 64>>>(counters, out); });
     recorded([&] { taking_kernel<<<264, 64>>>(counters, in, out, 528, 1024); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<1 << 20, 32>>>(counters, (int*)out, 200000); });

@@ -77,7 +77,7 @@ struct WarpTrace {
     unsigned pending = 0; // threads that are still on their way to the next barrier, or their end
     unsigned live = 0;
     std::vector<LineRequest> requests; // since the last barrier of the block
-    unsigned long long barriers = 0, instructions = 0, waits = 0, cold_waits = 0;
+    unsigned long long barriers = 0, instructions = 0, waits = 0, cold_waits = 0, far_waits = 0;
     unsigned long long copies_waited = 0; // of the lane that waits most
     unsigned long long remote_waits = 0; // for other blocks' shared memory, and what they store to this one's
     Way at_barrier;                      // what it had done when the block's last barrier was over
@@ -139,6 +139,8 @@ class Tracer {
     void take(WarpTrace& warp, const Step& step);
     void pass(WarpTrace& warp, const Step& step, unsigned key, bool same);
     static Count wavefronts_of(const Step& step, bool shares);
+    static Count sends_of(const Step& step, const unsigned long long* lines, const unsigned* sectors,
+                          unsigned count);
     void take_shared(WarpTrace& warp, const Step& step, bool remote);
     bool waits_anew(const Step& step, bool& asked);
     void take_global(WarpTrace& warp, const Step& step, const Range& range);
