@@ -135,6 +135,7 @@ int main() {
     say("barrier_warp_cycles", together.barrier_warp);
     say("grid_barrier_cycles", together.grid_barrier);
     say("fence_cycles", together.fence);
+    say("ticket_cycles", together.ticket);
     if (together.cluster_barrier > 0) {
         say("cluster_barrier_cycles", together.cluster_barrier);
         say("cluster_barrier_warp_cycles", together.cluster_barrier_warp);

@@ -197,6 +197,7 @@ class Launch(_Counted):
     # Arrivals and waits of a warp at mbarriers with the scope of the cluster: each is a fence of all memory.
     cluster_fences: Spread = Spread(mean=0, largest=0)
     fences: Spread = Spread(mean=0, largest=0)  # of a warp, for all of the GPU: __threadfence
+    tickets: Spread = Spread(mean=0, largest=0)  # of a warp: atomics right behind one of these
     # What a warp sleeps by itself (__nanosleep), in nanoseconds; waiting for another thread counts once.
     slept_ns_of_warp: Spread = Spread(mean=0, largest=0)
     # Global loads of a warp that come one after another because each waits for the one before, and those of them that

@@ -162,6 +162,7 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
         cluster_barriers=_spread(line.cluster_barriers, longer),
         grid_barriers=_spread(line.grid_barriers, longer),
         fences=_spread(line.fences, longer),
+        tickets=_spread(line.tickets, longer),
         cluster_fences=_spread(line.cluster_fences, longer),
         slept_ns_of_warp=_spread(line.slept_ns, longer),
         waits_of_warp=_spread(line.waits, longer),

@@ -33,9 +33,9 @@ class Figures:
 
     Cycles that a warp is held up: by a barrier of its block, with so much more for each warp of that, by one of the
     cluster, by one of the whole grid, by a wait for another block's shared memory (`remote_latency_cycles`), and by a
-    fence of all memory with the answer of the atomic behind it. `remote_cycles` is what an SM takes for a warp's
-    request to another block's shared memory, `start_cycles` what passes on an SM from the start of a block to that of
-    the next. Where a file lacks one of these it is an H200's.
+    fence of all memory, and by the answer of an atomic behind that (`ticket_cycles`). `remote_cycles` is what an SM
+    takes for a warp's request to another block's shared memory, `start_cycles` what passes on an SM from the start of a
+    block to that of the next. Where a file lacks one of these it is an H200's.
 
     Of a call: `empty_call_us` is one that launches an empty kernel, by the host's clock with the wait for its end,
     `empty_device_us` the device's part of it, `launch_host_us` what the host needs for one launch more, `gap_us` the
@@ -92,7 +92,8 @@ class Figures:
     grid_barrier_cycles: float = 1900.0
     remote_latency_cycles: float = 280.0
     remote_cycles: float = 8.5
-    fence_cycles: float = 1047.0
+    fence_cycles: float = 500.0
+    ticket_cycles: float = 440.0
 
 
 @dataclass(frozen=True)

@@ -401,7 +401,8 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     largest = largest and not _spins(launch)
     longer, waits, cold, far, remote = _done(launch, largest=largest)
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
-    fences, slept_ns = (of.largest if largest else of.mean for of in (launch.fences, launch.slept_ns_of_warp))
+    each = (launch.fences, launch.tickets, launch.slept_ns_of_warp)
+    fences, tickets, slept_ns = (of.largest if largest else of.mean for of in each)
     return (
         constants.block_cycles
         + (_issuing(launch, constants) + _of_products(launch, gpu, shape)) / warps * longer
@@ -412,6 +413,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
         + _barriers(launch, gpu, shape, largest=largest)
         + fences * figures.fence_cycles
+        + tickets * figures.ticket_cycles
         + slept_ns * figures.clock_mhz / 1000
     )
 

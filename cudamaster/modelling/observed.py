@@ -88,6 +88,7 @@ class LaunchLine(_Line):
     cluster_barriers: Sums
     grid_barriers: Sums
     fences: Sums
+    tickets: Sums
     slept_ns: Sums
     way_instructions: Sums
     way_waits: Sums
@@ -98,7 +99,7 @@ class LaunchLine(_Line):
 
 SPREADS = (
     *("barriers", "waits", "cold_waits", "far_waits", "remote_waits", "warp_instructions", "block_instructions"),
-    *("cluster_fences", "cluster_barriers", "grid_barriers", "fences", "slept_ns"),
+    *("cluster_fences", "cluster_barriers", "grid_barriers", "fences", "tickets", "slept_ns"),
     *("way_instructions", "way_waits", "way_cold_waits", "way_far_waits", "way_remote_waits"),
 )
 _ANY = TypeAdapter(Annotated[LaunchLine | EventLine | MarkLine, Field(discriminator="event")])

@@ -164,10 +164,10 @@ def _code_of(worker: Path) -> Code:
 
 
 def _multiprocessor(wanted: Gpu) -> str:
-    """What the observer reads first: what an SM has, by which it gives a block its share of L1."""
+    """What the observer reads first: what an SM has, by which it gives a block its share of L1, and its clock."""
     limits = wanted.limits
     parts = (limits.sms, int(wanted.figures.l1_bytes), limits.shared_bytes, limits.reserved_shared_bytes)
-    return f"{' '.join(map(str, parts))} {limits.warps} {limits.blocks}\n"
+    return f"{' '.join(map(str, parts))} {limits.warps} {limits.blocks} {int(wanted.figures.clock_mhz)}\n"
 
 
 def _table(code: Code, usage: Sequence[ptxas.Usage]) -> str:

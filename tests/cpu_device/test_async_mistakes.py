@@ -51,6 +51,8 @@ MISTAKES = {
     "copy_barrier_before_wait": "early",
     "copy_over_readers": "race",
     "copy_source_overwritten": "race",
+    "copy_source_of_next_group": "race",
+    "copy_source_old_phase": "race",
     "copy_by_barrier_not_waited": "early",
     "copy_fenced_too_early": "unfenced",
     "copy_fenced_before_wait": "unfenced",

@@ -59,7 +59,7 @@ def test_no_figure_of_a_warp_is_another_one() -> None:
         *(found.barriers, found.waits_of_warp, found.cold_waits_of_warp, found.far_waits_of_warp),
         *(found.remote_waits_of_warp, found.instructions_of_warp),
         *(found.cluster_fences, found.cluster_barriers, found.grid_barriers),
-        *(found.fences, found.slept_ns_of_warp),
+        *(found.fences, found.tickets, found.slept_ns_of_warp),
         *(found.way_of_block.instructions, found.way_of_block.waits, found.way_of_block.cold_waits),
         *(found.way_of_block.far_waits, found.way_of_block.remote_waits),
     )

@@ -63,6 +63,13 @@ CALLS = (
     "passed by value",
     "sleeps",
     "turns",
+    "tickets",
+    "copies of known sizes",
+    "comparisons",
+    "a spin",
+    "a spin with sleeps",
+    "a spin that looks at memory",
+    "a spin by clock()",
     "sums of long integers",
     "products of long integers",
     "a copy at a time",
@@ -437,6 +444,36 @@ def test_what_functions_of_the_library_move_is_asked_of_memory(calls: Mapping[st
     assert launch.waits_of_warp.mean == 16
 
 
+def test_copies_of_sizes_that_the_compiler_knows_are_asked_of_memory(
+    calls: Mapping[str, CallCounts | NoTrace],
+) -> None:
+    """24 bytes in two pieces, 64 in four, and 48 cleared in three."""
+    launch = only(calls, "copies of known sizes")
+    assert loads(launch)[0] == 2 + 4
+    assert stores(launch)[0] == 2 + 4 + 3
+
+
+def test_comparisons_load_until_there_is_a_difference(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    launch = only(calls, "comparisons")
+    assert loads(launch)[0] == 2 * (3 + 2)
+    assert launch.instructions.integer >= 8 * (3 + 2)
+
+
+@pytest.mark.parametrize("name", ["a spin", "a spin with sleeps", "a spin by clock()"])
+def test_who_waits_until_a_time_has_come_waits_as_long(calls: Mapping[str, CallCounts | NoTrace], name: str) -> None:
+    """A million cycles of an SM, not as long as this host needs for some number of passes."""
+    launch = only(calls, name)
+    clock_mhz = gpu.load().figures.clock_mhz
+    assert 1e6 <= launch.slept_ns_of_warp.mean * clock_mhz / 1000 <= 1.07e6
+    assert launch.instructions_of_warp.largest < 20_000
+
+
+def test_who_looks_at_memory_until_a_time_has_come_waits_for_another_thread(
+    calls: Mapping[str, CallCounts | NoTrace],
+) -> None:
+    assert only(calls, "a spin that looks at memory").slept_ns_of_warp.largest < 50
+
+
 def test_a_sample_stands_for_the_whole(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     """64 blocks of 16384 are traced; what they do, times 256, is what all do."""
     launch = only(calls, "large copy")
@@ -477,6 +514,13 @@ def test_fences_behind_stores_and_early_launches_are_counted(calls: Mapping[str,
     assert launch.early
     assert launch.grid_barriers.largest == 0
     assert not only(calls, "barriers").early
+
+
+def test_fences_behind_questions_are_not_waited_for(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Of 15 fences four come behind stores, an addition and a load; the answers of three atomics right behind them."""
+    launch = only(calls, "tickets")
+    assert launch.fences.largest == 4
+    assert launch.tickets.largest == 3
 
 
 def test_a_cooperative_launch_too_long_to_be_run_whole_has_counts(calls: Mapping[str, CallCounts | NoTrace]) -> None:

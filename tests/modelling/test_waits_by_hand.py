@@ -49,6 +49,7 @@ def test_barriers_of_clusters_and_grids_have_times_of_their_own() -> None:
 def test_waits_for_other_blocks_and_fences_take_their_latencies() -> None:
     assert more(Part.LATENCY, remote_waits_of_warp=spread(5)) == pytest.approx(5 * FIGURES.remote_latency_cycles)
     assert more(Part.LATENCY, fences=spread(2)) == pytest.approx(2 * FIGURES.fence_cycles)
+    assert more(Part.LATENCY, tickets=spread(2)) == pytest.approx(2 * FIGURES.ticket_cycles)
 
 
 def test_requests_to_other_blocks_pass_one_after_another() -> None:

@@ -10,6 +10,7 @@ from counted_by_hand import WARPS, launch, spread
 from test_gpu_model import H200, ROUND, SMS, device_us, gather, parts
 
 from cudamaster.modelling import launch_time as times
+from cudamaster.modelling import memory
 from cudamaster.modelling.counts import Contention, Footprint, Instructions, Launch, Shared, Traffic, Way
 from cudamaster.modelling.launch_time import Part, launch_time
 from cudamaster.modelling.memory import L2, L1s, Moved, moved
@@ -211,9 +212,44 @@ def test_waves_that_write_again_and_again_write_what_l2_has_lost() -> None:
 
 
 def test_blocks_that_load_much_of_it_again_gather_nothing() -> None:
-    """The counts know what such a block finds in its L1."""
+    """The counts know what such a block finds in its L1, be it nothing."""
     blocks = 1000 * SMS
     traffic = gather(blocks)
-    again = traffic.model_copy(update={"load_sectors": 3.2 * traffic.load_sectors})
-    found = moved((again,), blocks, 8 * SMS, L2(60e6), L1s(SMS, 256e3))
-    assert found.missed_sectors == pytest.approx(again.missed_sectors)
+    for missed in (1.0, 3.2):
+        changes = {"load_sectors": 3.2 * traffic.load_sectors, "missed_sectors": missed * traffic.missed_sectors}
+        again = traffic.model_copy(update=changes)
+        found = moved((again,), blocks, 8 * SMS, L2(60e6), L1s(SMS, 256e3))
+        assert found.missed_sectors == pytest.approx(again.missed_sectors)
+
+
+@pytest.mark.parametrize("times", [2, 20, 1000])
+def test_the_stretch_of_a_gather_follows_from_what_one_and_eight_blocks_touch(times: int) -> None:
+    """A stretch that is so many times as long as what eight blocks touch; after its blocks the next one comes."""
+    one, blocks = 16.0, 10_000
+    stretch = times * 8 * one
+    touched = {n: stretch * (1 - (1 - one / stretch) ** n) for n in (1, 8)}
+    traffic = Traffic(
+        buffer=0,
+        bytes=2**40,
+        load_sectors=one * blocks,
+        missed_sectors=one * blocks,
+        footprints=(*(Footprint(blocks=n, read=each, written=0) for n, each in touched.items()),
+                    Footprint(blocks=blocks, read=5 * stretch, written=0)),
+    )  # fmt: skip
+    found = memory._gather(traffic, blocks)
+    assert found is not None
+    assert found.stretch == pytest.approx(stretch, rel=1e-3)
+    assert found.blocks == pytest.approx(blocks / 5, rel=1e-3)
+    assert found.touched(3 * found.blocks) == pytest.approx(3 * found.touched(found.blocks))
+
+
+def test_where_no_sm_has_two_blocks_of_a_gather_nobody_finds_anything_of_another_one() -> None:
+    traffic = gather(SMS // 2)
+    found = moved((traffic,), SMS // 2, SMS // 2, L2(60e6), L1s(SMS, 256e3))
+    assert found.missed_sectors == traffic.missed_sectors
+
+
+def test_no_more_comes_from_dram_than_is_asked_for() -> None:
+    """A footprint between those that were counted is an estimate."""
+    traffic = gather(64).model_copy(update={"missed_sectors": 100.0})
+    assert moved((traffic,), 64, 64, L2(60e6)).dram_read == 100 * 32

@@ -40,6 +40,42 @@ __global__ void library_kernel(const float* in, float* out, int each) {
     memset(out + first, 0, each * sizeof(float));
 }
 
+// Sizes that the compiler knows: no call is left of these.
+__global__ void known_sizes_kernel(const float* in, float* out) {
+    int first = threadIdx.x * 32;
+    memcpy(out + first, in + first, 24);
+    __builtin_memcpy(out + first + 8, in + first + 8, 64);
+    memset(out + first, 0, 48);
+}
+
+// Three pieces of 16 bytes, and the first of four that differ in the second.
+__global__ void comparing_kernel(const float* in, float* out) {
+    int first = threadIdx.x * 32;
+    int found = memcmp(in + first, in + first + 16, 48) != 0;
+    out[threadIdx.x] = found + (memcmp(in + first, out + first, 64) != 0);
+}
+
+// Until a time has come: without anything else, with sleeps, and with a look at memory.
+__global__ void spinning_kernel(float* out, long long cycles, int kind) {
+    long long begun = clock64();
+    if (kind == 0)
+        while (clock64() - begun < cycles) {
+        }
+    if (kind == 1)
+        while (clock64() - begun < cycles)
+            __nanosleep(100);
+    if (kind == 2)
+        while (clock64() - begun < cycles)
+            if (*(volatile float*)out == 77.0f)
+                break;
+    if (kind == 3) {
+        clock_t now = clock();
+        while (clock() - now < cycles) {
+        }
+    }
+    out[threadIdx.x] = 1.0f;
+}
+
 template <int Stride> __global__ void shared_kernel(float* out) {
     __shared__ float tile[32 * Stride];
     int i = threadIdx.x;
@@ -157,6 +193,31 @@ __global__ void fenced_kernel(volatile float* out) {
         __threadfence();
         __threadfence_block();
     }
+}
+
+// Fences behind stores, additions and loads, and once behind questions: nobody waits for those again and again. A ticket
+// comes behind three of them, a flag behind one.
+__global__ void tickets_kernel(const float* in, float* out, int* tickets) {
+    volatile int* flag = tickets + 64;
+    out[threadIdx.x] = 1.0f;
+    __threadfence();
+    if (threadIdx.x % 32 == 0)
+        atomicAdd(tickets, 1);
+    atomicAdd(out + 32, in[threadIdx.x]);
+    __threadfence();
+    atomicAdd(tickets, 1);
+    __threadfence();
+    float loaded = in[threadIdx.x + 64];
+    __threadfence();
+    atomicAdd(tickets, loaded > 0 ? 2 : 1);
+    for (int i = 0; i < 10; ++i) {
+        if (*flag == 77)
+            break;
+        __threadfence();
+    }
+    out[threadIdx.x + 64] = 2.0f;
+    __threadfence();
+    *flag = 1;
 }
 
 // The first blocks take `steps` more than the others.
@@ -460,6 +521,14 @@ int main(int argc, char**) {
     recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
     recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
     recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
+    recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });
+    recorded([&] { known_sizes_kernel<<<1, 32>>>(in, out); });
+    cudaMemset(in, 0, 4096);
+    cudaMemset(out, 0, 4096);
+    cudaMemset(out + 4, 1, 4);
+    recorded([&] { comparing_kernel<<<1, 1>>>(in, out); });
+    for (int kind = 0; kind < 4; ++kind)
+        recorded([&] { spinning_kernel<<<2, 64>>>(out, 1000000, kind); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { long_integers_kernel<<<1, 32>>>((long long*)in, (long long*)out, 1000); });
     recorded([&] { long_products_kernel<<<1, 32>>>((long long*)in, (long long*)out, 1000); });

@@ -7,6 +7,7 @@
 #include "harness/figures/runtime.h"
 
 constexpr int kMeetings = 256;
+constexpr int kApart = 1024; // words
 
 // Cycles of one pass of `step`, by the first thread of each block.
 template <class Step> static __device__ void timed(float* cycles, const Step& step) {
@@ -27,14 +28,20 @@ static __global__ void grid_barrier_kernel(float* cycles) {
     timed(cycles, [&](int) { grid.sync(); });
 }
 
-// A store that others may see, a fence, and an atomic whose answer says where the next store goes: a ticket.
-static __global__ void fence_kernel(float* cycles, volatile float* data, unsigned int* tickets) {
-    unsigned int at = 0;
-    timed(cycles, [&](int) {
-        data[at] = 1.0f;
+// A store that others may see, and a fence. Slices of L2 are more or less far away, so each pass has a line of its own.
+static __global__ void fence_kernel(float* cycles, volatile unsigned int* words) {
+    timed(cycles, [&](int i) {
+        words[i * kApart] = 0;
         __threadfence();
-        at = atomicAdd(tickets, 1u) % kMeetings;
     });
+}
+
+// An atomic whose answer says where the next one goes: a ticket.
+static __global__ void ticket_kernel(float* cycles, unsigned int* words) {
+    unsigned int at = 0;
+    timed(cycles, [&](int i) { at = atomicAdd(words + i * kApart + at, 0u); });
+    if (at != 0) // never
+        *cycles = 0;
 }
 
 // Clusters are known from compute capability 9.0 on.
@@ -66,17 +73,18 @@ static __global__ void remote_kernel(float* cycles, unsigned int* result, bool c
 }
 
 struct Together {
-    double start = 0, barrier = 0, barrier_warp = 0, grid_barrier = 0, fence = 0;
+    double start = 0, barrier = 0, barrier_warp = 0, grid_barrier = 0, fence = 0, ticket = 0;
     // 0 without clusters.
     double cluster_barrier = 0, cluster_barrier_warp = 0, remote_latency = 0, remote = 0;
 };
 
 inline Together measure_together(int processors, int major, double clock_mhz) {
     constexpr int kFew = 32, kMany = 1024, kPair = 2;
-    float *cycles = nullptr, *data = nullptr;
-    unsigned int* result = nullptr;
+    float* cycles = nullptr;
+    unsigned int *result = nullptr, *words = nullptr;
     CHECKED(cudaMallocManaged(&cycles, processors * sizeof *cycles));
-    CHECKED(cudaMalloc(&data, kMeetings * sizeof *data));
+    CHECKED(cudaMalloc(&words, kMeetings * kApart * sizeof *words));
+    CHECKED(cudaMemset(words, 0, kMeetings * kApart * sizeof *words));
     CHECKED(cudaMalloc(&result, sizeof *result));
     CHECKED(cudaMemset(result, 0, sizeof *result));
     auto least = [&](const auto& launch) {
@@ -102,7 +110,8 @@ inline Together measure_together(int processors, int major, double clock_mhz) {
     double many = least([&] { block_barrier_kernel<<<1, kMany>>>(cycles); });
     found.barrier_warp = (many - few) / ((kMany - kFew) / 32.0);
     found.barrier = few - found.barrier_warp;
-    found.fence = least([&] { fence_kernel<<<1, 1>>>(cycles, data, result); });
+    found.fence = least([&] { fence_kernel<<<1, 1>>>(cycles, words); });
+    found.ticket = least([&] { ticket_kernel<<<1, 1>>>(cycles, words); });
     cudaLaunchAttribute whole_grid = {};
     whole_grid.id = cudaLaunchAttributeCooperative;
     whole_grid.val.cooperative = 1;
@@ -127,7 +136,7 @@ inline Together measure_together(int processors, int major, double clock_mhz) {
     constexpr int kRounds = 100;
     found.start = (blocks(2 * kRounds) - blocks(kRounds)) / kRounds * clock_mhz;
     CHECKED(cudaFree(cycles));
-    CHECKED(cudaFree(data));
+    CHECKED(cudaFree(words));
     CHECKED(cudaFree(result));
     return found;
 }

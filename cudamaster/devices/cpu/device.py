@@ -21,6 +21,7 @@ from cudamaster.core import keys, resources
 from cudamaster.core.values import Hardware, Hold
 from cudamaster.devices.cpu import ptx, selftest, symbols, toolchain
 from cudamaster.devices.cpu.rewrite import PtxError, Unsupported, rewrite
+from cudamaster.devices.cpu.sides import MixedSides, refuse_mixed_sides
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.judge_request import JudgeRequest
@@ -49,6 +50,7 @@ _MOST_SHARED_BYTES = 64 << 30  # of memory that the judge and an observed worker
 # A candidate sees none of the user's environment: keys of models are in there.
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "CUDAMASTER_CPU_THREADS")
 _NOTES = "CUDAMASTER_CPU_TRACE"  # the descriptor that an observer writes to
+_TOLD = "CUDAMASTER_CPU_TOLD"  # likewise the executor, which then tells launches in place of executing them
 # Variables of one function, as g++ mangles them: _ZZ <function> E <length> <name>.
 _LOCAL_STATIC = re.compile(r"_ZZ(?P<function>.*)E\d+[A-Za-z_]\w*")
 
@@ -106,11 +108,12 @@ class CpuDevice:
         shown = shlex.join(command)
         target.unlink(missing_ok=True)
         try:
+            refuse_mixed_sides(source, flags)
             text = rewrite(source, exact_shared=debug)
         except Unsupported as error:
             log = f"{name}.cu:{error.line}: the CPU device cannot execute {error.construct}"
             return Compiled(None, shown, log, time.monotonic() - start, str(error))
-        except PtxError as error:
+        except (PtxError, MixedSides) as error:
             log = f"{name}.cu:{error.line}: error: {error.message}"
             return Compiled(None, shown, log, time.monotonic() - start)
         rewritten.write_text(_with_head(text, name), encoding="utf-8")
@@ -274,9 +277,9 @@ class CpuDevice:
             return run_limited(command, limit_s, environment=environment, held=held)
 
     def run_observed(self, request: JudgeRequest, report: Path, limit_s: float, notes: BinaryIO) -> Ran:
-        """Run a judge whose candidate has an observer, which writes to the open file `notes`."""
+        """Run a judge whose candidate has an observer, which writes to the open file `notes`; or tells its launches."""
         selftest.require(self)
-        environment = {**self._environment(), _NOTES: str(notes.fileno())}
+        environment = {**self._environment(), _TOLD if request.told else _NOTES: str(notes.fileno())}
         with self._held(alone=False) as device:
             held = [device, notes.fileno()]
             words = [*request.command, "--report", str(report)]

@@ -42,6 +42,7 @@ _SANITIZER = ("-fsanitize=address", "-fno-omit-frame-pointer")
 # call-outs are ours. Nothing is vectorised or exchanged for a library's loop: an access of the source stays one.
 _OBSERVED = (
     "-DCUDAMASTER_CPU_OBSERVED=1",
+    "-U_FORTIFY_SOURCE",
     "-fsanitize=thread",
     "-fno-tree-vectorize",
     "-fno-tree-slp-vectorize",
@@ -71,7 +72,7 @@ _TRACED_SET = "x86-64-v2"
 _OF_HARNESS = ("-DMSKB_JUDGE", "-DMSKB_CALL", "-DMSKB_SEPARATE_CANDIDATE")
 _TELLS = re.compile(r"-(?:D|O|f|m(?!llvm)|std=)")
 _BY_BUILD = ("__BASE_FILE__", "__DATE__", "__TIME__", "__TIMESTAMP__")
-_MOVING = ("memcpy", "memmove", "memset")
+_MOVING = ("memcpy", "memmove", "memset", "memcmp")
 _ALLOCATING = (
     *("malloc", "calloc", "realloc", "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t"),
     *("_ZnwmSt11align_val_t", "_ZnamSt11align_val_t"),

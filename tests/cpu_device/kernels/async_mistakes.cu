@@ -726,6 +726,49 @@ __global__ void copy_source_overwritten(Given g) {
     wait_for_copies<0>();
     g.out[t] = tile[t];
 }
+// The source of a group is written while only the one before it has been waited for.
+__global__ void copy_source_of_next_group(Given g) {
+    unsigned t = threadIdx.x;
+    __shared__ float first[kThreads], second[kThreads];
+    copy(&first[t], g.in + t);
+    commit_copies();
+    copy(&second[t], g.more + t);
+    commit_copies();
+    if (g.wrong)
+        wait_for_copies<1>();
+    else
+        wait_for_copies<0>();
+    __syncthreads();
+    g.more[t ^ 32] = 1;
+    wait_for_copies<0>();
+    g.out[t] = first[t] + second[t];
+}
+// By mbarrier, and who writes the source has waited for the phase before alone.
+__global__ void copy_source_old_phase(Given g) {
+    unsigned t = threadIdx.x;
+    __shared__ float first[32], second[32];
+    __shared__ uint64_t all;
+    make(&all, 32);
+    __syncthreads();
+    if (t < 32) {
+        copy(&first[t], g.in + t);
+        arrive_with_copies(&all);
+    }
+    wait_for(&all, 0);
+    __syncthreads();
+    if (t < 32) {
+        copy(&second[t], g.more + t);
+        arrive_with_copies(&all);
+        wait_for(&all, 1);
+        g.out[t] = first[t] + second[t];
+    } else {
+        for (int i = 0; i < 50; ++i)
+            __nanosleep(20);
+        if (!g.wrong)
+            wait_for(&all, 1);
+        g.more[t - 32] = 1;
+    }
+}
 // By mbarrier, and one warp reads without having waited at it.
 __global__ void copy_by_barrier_not_waited(Given g) {
     unsigned t = threadIdx.x;
@@ -1141,6 +1184,8 @@ int main(int, char** names) {
     CASE(copy_barrier_before_wait, 1, kThreads);
     CASE(copy_over_readers, 1, kThreads);
     CASE(copy_source_overwritten, 1, kThreads);
+    CASE(copy_source_of_next_group, 1, kThreads);
+    CASE(copy_source_old_phase, 1, kThreads);
     CASE(copy_by_barrier_not_waited, 1, kThreads);
     CASE(copy_fenced_too_early, 1, kThreads);
     CASE(copy_fenced_before_wait, 1, kThreads);

@@ -190,6 +190,21 @@ template <int BARRIER> __global__ void by_value_kernel(const float* in, float* o
         __syncthreads();
     out[threadIdx.x] = sum_of(tile[(threadIdx.x + 1) % 64]);
 }
+// Of sizes that the compiler knows, and of one that it does not.
+template <int BARRIER> __global__ void moved_kernel(const float* in, float* out, int bytes) {
+    __shared__ float tile[64 * 3], other[64 * 3];
+    unsigned own = 3 * threadIdx.x, next = 3 * ((threadIdx.x + 1) % 64);
+    memcpy(tile + own, in + own, 12);
+    memset(other + own, 0, bytes);
+    if (BARRIER & 1)
+        __syncthreads();
+    float first[3];
+    memcpy(first, tile + next, 12);
+    if (BARRIER & 2)
+        __syncthreads();
+    memcpy(out + own, other + next, bytes);
+    out[own] += first[0];
+}
 __global__ void sum_kernel(const float4* in, float* out) {
     out[threadIdx.x] = sum_of(in[threadIdx.x]);
 }
@@ -263,6 +278,7 @@ int main(int argc, char** argv) {
         dynamic_kernel<<<1, 64, 65 * sizeof(float)>>>(out, 1);
         vector_kernel<<<1, 1>>>(in, out, 252);
         by_value_kernel<1><<<1, 64>>>(in, out);
+        moved_kernel<1><<<1, 64>>>(in, out, 12);
         sum_kernel<<<1, 64>>>(reinterpret_cast<float4*>(in), out);
     } else if (is("no-barrier"))
         shift_kernel<0><<<3, 64>>>(in, out + 64);
@@ -302,6 +318,12 @@ int main(int argc, char** argv) {
         copy_kernel<<<1, 64>>>(fresh, out, 0);
     else if (is("no-barrier-by-value"))
         by_value_kernel<0><<<1, 64>>>(in, out);
+    else if (is("no-barrier-moved"))
+        moved_kernel<2><<<1, 64>>>(in, out, 12);
+    else if (is("no-barrier-cleared"))
+        moved_kernel<0><<<1, 64>>>(in, out, 12);
+    else if (is("moved-past-the-end"))
+        moved_kernel<3><<<1, 64>>>(in + 65, out, 12);
     else if (is("unwritten-by-value"))
         sum_kernel<<<1, 64>>>(reinterpret_cast<float4*>(fresh), out);
     else if (is("added-to-nothing"))

@@ -16,9 +16,9 @@ CUDAMASTER_CPU_ONE Type move(unsigned int mask, const char* operation, const Typ
     for (size_t at = 0; at < sizeof(Type); at += 8) {
         unsigned long long bits = 0;
         size_t bytes = sizeof(Type) - at < 8 ? sizeof(Type) - at : 8;
-        std::memcpy(&bits, reinterpret_cast<const char*>(&value) + at, bytes);
+        __builtin_memcpy(&bits, reinterpret_cast<const char*>(&value) + at, bytes);
         bits = cudamaster_cpu::shuffle(mask, operation, bits, source);
-        std::memcpy(reinterpret_cast<char*>(&result) + at, &bits, bytes);
+        __builtin_memcpy(reinterpret_cast<char*>(&result) + at, &bits, bytes);
     }
     return result;
 }

@@ -17,6 +17,7 @@ extern "C" int printf(const char* __restrict format, ...) __asm__("cudamaster_cp
 
 #include "cudamaster_cpu/api.h"
 #include "cudamaster_cpu/launch.h"
+#include "cudamaster_cpu/library.h"
 #include "cudamaster_cpu/builtins.h"
 #include "cudamaster_cpu/math.h"
 #include "cudamaster_cpu/intrinsics.h"

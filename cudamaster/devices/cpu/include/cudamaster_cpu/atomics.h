@@ -22,14 +22,14 @@ template <class Type, class Change> CUDAMASTER_CPU_ONE Type atomic_update(Type* 
     Bits old = __atomic_load_n(bits, __ATOMIC_RELAXED);
     for (;;) {
         Type value;
-        std::memcpy(static_cast<void*>(&value), &old, sizeof value);
+        __builtin_memcpy(static_cast<void*>(&value), &old, sizeof value);
         Type next = change(value);
         Bits next_bits;
-        std::memcpy(&next_bits, &next, sizeof next);
+        __builtin_memcpy(&next_bits, &next, sizeof next);
         if (next_bits == old)
             spun();
         if (__atomic_compare_exchange_n(bits, &old, next_bits, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-            std::memcpy(static_cast<void*>(&value), &old, sizeof value);
+            __builtin_memcpy(static_cast<void*>(&value), &old, sizeof value);
             return value;
         }
     }

@@ -77,13 +77,13 @@ template <class Type> CUDAMASTER_CPU_PART inline unsigned long long pack(Type va
     static_assert(sizeof(Type) <= 8 && std::is_trivially_copyable<Type>::value,
                   "a warp moves values of up to 8 bytes");
     unsigned long long bits = 0;
-    std::memcpy(&bits, &value, sizeof value);
+    __builtin_memcpy(&bits, &value, sizeof value);
     return bits;
 }
 
 template <class Type> CUDAMASTER_CPU_PART inline Type unpack(unsigned long long bits) {
     Type value;
-    std::memcpy(static_cast<void*>(&value), &bits, sizeof value);
+    __builtin_memcpy(static_cast<void*>(&value), &bits, sizeof value);
     return value;
 }
 
@@ -237,7 +237,11 @@ CUDAMASTER_CPU_REDUCE(__reduce_max_sync, int, a > b ? a : b)
 inline void __trap() {
     __builtin_trap();
 }
-inline long long clock64() {
+CUDAMASTER_CPU_ONE inline long long clock64() {
+#if defined(CUDAMASTER_CPU_OBSERVED)
+    if (unsigned long long now = cudamaster_cpu_observe_clock(0))
+        return static_cast<long long>(now);
+#endif
 #if defined(__x86_64__)
     return static_cast<long long>(__builtin_ia32_rdtsc());
 #else
@@ -246,7 +250,11 @@ inline long long clock64() {
     return static_cast<long long>(ticks);
 #endif
 }
-inline unsigned long long __globaltimer() {
+CUDAMASTER_CPU_ONE inline unsigned long long __globaltimer() {
+#if defined(CUDAMASTER_CPU_OBSERVED)
+    if (unsigned long long now = cudamaster_cpu_observe_clock(1))
+        return now;
+#endif
     return static_cast<unsigned long long>(clock64());
 }
 inline unsigned int __smid() {

@@ -14,7 +14,7 @@ namespace cudamaster_cpu {
 template <class To, class From> CUDAMASTER_CPU_PART inline To bit_cast(From value) {
     static_assert(sizeof(To) == sizeof(From), "same size");
     To result;
-    std::memcpy(static_cast<void*>(&result), &value, sizeof result);
+    __builtin_memcpy(static_cast<void*>(&result), &value, sizeof result);
     return result;
 }
 

@@ -18,6 +18,8 @@ void cudamaster_cpu_observe_fragment(const void* address, unsigned int bytes, in
 void cudamaster_cpu_observe_sleep(unsigned int nanoseconds);
 // What nobody knows how to count for the model of a GPU.
 void cudamaster_cpu_observe_uncounted(const char* what);
+// What time it is for the thread, in cycles or nanoseconds; 0: what the processor says.
+unsigned long long cudamaster_cpu_observe_clock(int nanoseconds);
 #endif
 }
 

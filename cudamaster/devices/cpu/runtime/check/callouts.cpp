@@ -4,6 +4,8 @@
 #include "../mismatch.h"
 #include "cudamaster_cpu/observed.h"
 
+#include <cstring>
+
 #define SITE __builtin_return_address(0)
 
 using executor::check::kAtomic;
@@ -115,6 +117,30 @@ void cudamaster_cpu_observe_atomic(const void* address, unsigned int bytes, cons
 void cudamaster_cpu_observe_cluster_fence() {}
 void cudamaster_cpu_observe_sleep(unsigned) {}
 void cudamaster_cpu_observe_uncounted(const char*) {}
+unsigned long long cudamaster_cpu_observe_clock(int) {
+    return 0;
+}
+
+// A candidate has these in place of the library's functions. In pieces, as a kernel's own loop would go.
+void* cudamaster_cpu_observe_memcpy(void* to, const void* from, size_t bytes) {
+    executor::check::observe_range(from, bytes, 0, SITE);
+    executor::check::observe_range(to, bytes, kWrite, SITE);
+    return std::memcpy(to, from, bytes);
+}
+void* cudamaster_cpu_observe_memmove(void* to, const void* from, size_t bytes) {
+    executor::check::observe_range(from, bytes, 0, SITE);
+    executor::check::observe_range(to, bytes, kWrite, SITE);
+    return std::memmove(to, from, bytes);
+}
+void* cudamaster_cpu_observe_memset(void* to, int value, size_t bytes) {
+    executor::check::observe_range(to, bytes, kWrite, SITE);
+    return std::memset(to, value, bytes);
+}
+int cudamaster_cpu_observe_memcmp(const void* one, const void* other, size_t bytes) {
+    executor::check::observe_range(one, bytes, 0, SITE);
+    executor::check::observe_range(other, bytes, 0, SITE);
+    return std::memcmp(one, other, bytes);
+}
 
 void cudamaster_cpu_observe_fence(int) {
     executor::Worker* self = executor::worker;

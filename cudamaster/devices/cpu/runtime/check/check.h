@@ -9,6 +9,7 @@
 #include "flights.h"
 #include "shadow.h"
 
+#include <algorithm>
 #include <string>
 
 namespace executor {
@@ -137,6 +138,12 @@ inline __attribute__((always_inline)) void observe_access(const void* address, s
                                                           const void* site) {
     if (!resting)
         look_at_access(address, bytes, kind, site);
+}
+// The same of what a loop does, with 16 bytes in each pass.
+inline void observe_range(const void* address, size_t bytes, unsigned kind, const void* site) {
+    for (size_t done = 0; done < bytes; done += 16)
+        observe_access(static_cast<const char*>(address) + done, std::min<size_t>(bytes - done, 16), kind,
+                       site);
 }
 void settle_doubts(BlockState& block);
 // Bytes that a copy of the running thread will write, or read; and that of a thread has.

@@ -22,7 +22,7 @@ const unsigned* place_orders;
 namespace {
 
 inline __attribute__((always_inline)) void access(Act kind, const void* address, unsigned bytes,
-                                                  const void* site) {
+                                                  const void* site, bool asks = false) {
     Tracer* tracer = recorder;
     if (__builtin_expect(!tracer, 0))
         return;
@@ -31,8 +31,8 @@ inline __attribute__((always_inline)) void access(Act kind, const void* address,
     if (static_cast<size_t>(static_cast<const char*>(address) - self.current->stack) <
         kGuardBytes + kStackBytes)
         kind = Act::kLocal;
-    if (kind == Act::kStore)
-        tracer->lane(self.linear).stored = true;
+    if (kind != Act::kLocal)
+        tracer->uses(self.linear, kind, reinterpret_cast<uintptr_t>(address), asks);
     tracer->note(tracer->lane(self.linear), self.linear, kind, reinterpret_cast<uintptr_t>(address), bytes,
                  site);
 }
@@ -44,13 +44,15 @@ inline bool is_own(const void* address) {
 
 // What a library's function moves is a loop over 16 bytes at a time. A thread's own variables are registers, mostly.
 void moved(const void* to, const void* from, size_t bytes, const void* site) {
-    Tracer* tracer = recorder;
-    if (__builtin_expect(!tracer, 0)) {
-        if (!worker)
-            host_moves(bytes);
+    if (!worker) {
+        host_moves(bytes);
         return;
     }
     if (is_own(to) && (!from || is_own(from)))
+        return;
+    accesses += (from ? 2 : 1) * ((bytes + 15) / 16);
+    Tracer* tracer = recorder;
+    if (__builtin_expect(!tracer, 0))
         return;
     unsigned thread = worker->linear;
     for (size_t done = 0; done < bytes; done += 16) {
@@ -59,6 +61,28 @@ void moved(const void* to, const void* from, size_t bytes, const void* site) {
         if (from)
             access(Act::kLoad, static_cast<const char*>(from) + done, part, site);
         access(Act::kStore, static_cast<const char*>(to) + done, part, site);
+    }
+}
+
+// 16 bytes at a time, until there is a difference.
+void compared(const void* one, const void* other, size_t bytes, const void* site) {
+    if (!worker) {
+        host_moves(bytes);
+        return;
+    }
+    unsigned thread = worker->linear;
+    for (size_t done = 0; done < bytes; done += 16) {
+        const char *a = static_cast<const char*>(one) + done, *b = static_cast<const char*>(other) + done;
+        auto part = static_cast<unsigned>(std::min<size_t>(bytes - done, 16));
+        accesses += 2;
+        instructions += instructions_at(site);
+        if (Tracer* tracer = recorder) {
+            tracer->note(tracer->lane(thread), thread, Act::kBlock, 0, 0, site);
+            access(Act::kLoad, a, part, site);
+            access(Act::kLoad, b, part, site);
+        }
+        if (std::memcmp(a, b, part) != 0)
+            return;
     }
 }
 
@@ -146,7 +170,7 @@ void __tsan_func_exit() {
             asks();                                                                                          \
             waits();                                                                                         \
         }                                                                                                    \
-        access(Act::kLoad, address, bytes, __builtin_return_address(0));                                     \
+        access(Act::kLoad, address, bytes, __builtin_return_address(0), !plain);                             \
     }                                                                                                        \
     void __tsan_##name##write##bytes(void* address) {                                                        \
         accesses += plain;                                                                                   \
@@ -184,6 +208,10 @@ void* cudamaster_cpu_observe_memset(void* to, int value, size_t bytes) {
     moved(to, nullptr, bytes, __builtin_return_address(0));
     return std::memset(to, value, bytes);
 }
+int cudamaster_cpu_observe_memcmp(const void* one, const void* other, size_t bytes) {
+    compared(one, other, bytes, __builtin_return_address(0));
+    return std::memcmp(one, other, bytes);
+}
 void* cudamaster_cpu_observe_malloc(size_t bytes) {
     takes_from_heap();
     return std::malloc(bytes);
@@ -217,20 +245,26 @@ void cudamaster_cpu_observe_fragment(const void* address, unsigned bytes, int st
     accesses += 1;
     access(stored ? Act::kStore : Act::kLoad, address, bytes, site);
 }
-// One behind a store: what asks again and again has nothing to wait for.
+// One behind what the thread has done in memory.
 void cudamaster_cpu_observe_fence(int scope) {
     Tracer* tracer = recorder;
     if (!tracer || scope < 1)
         return;
     Lane& lane = tracer->lane(worker->linear);
-    lane.fences += lane.stored;
-    lane.stored = false;
+    lane.fenced = lane.stored || lane.used || (lane.added && !lane.fences);
+    lane.fences += lane.fenced;
+    lane.stored = lane.used = lane.added = false;
 }
 void cudamaster_cpu_observe_cluster_fence() {
     if (Tracer* tracer = recorder)
         ++tracer->lane(worker->linear).cluster_fences;
 }
+unsigned long long cudamaster_cpu_observe_clock(int nanoseconds) {
+    Count now = time_of_thread();
+    return nanoseconds ? now / clock_mhz() * 1000 + now % clock_mhz() * 1000 / clock_mhz() : now;
+}
 void cudamaster_cpu_observe_sleep(unsigned nanoseconds) {
+    passes(Count{nanoseconds} * clock_mhz() / 1000);
     if (Tracer* tracer = recorder)
         tracer->sleeps(worker->linear, nanoseconds, __builtin_return_address(0));
 }

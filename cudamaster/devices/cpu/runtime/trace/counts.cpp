@@ -87,6 +87,7 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     cluster_barriers.add(counts.cluster_barriers);
     grid_barriers.add(counts.grid_barriers);
     fences.add(counts.fences);
+    tickets.add(counts.tickets);
     slept_ns.add(counts.slept_ns);
     block_instructions.note(counts.all_instructions);
     ways.note(counts.way);
@@ -195,6 +196,7 @@ std::string Launch::line(const Job& job) const {
     text.spread("cluster_barriers", cluster_barriers);
     text.spread("grid_barriers", grid_barriers);
     text.spread("fences", fences);
+    text.spread("tickets", tickets);
     text.spread("slept_ns", slept_ns);
     text.spread("way_instructions", ways.instructions);
     text.spread("way_waits", ways.waits);

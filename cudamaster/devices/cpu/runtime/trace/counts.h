@@ -143,7 +143,7 @@ struct BlockCounts {
     Count events = 0, dropped = 0;
     std::unordered_map<unsigned long long, Count> atomics; // by address
     Spread barriers, waits, cold_waits, far_waits, remote_waits, instructions, cluster_fences,
-        cluster_barriers, grid_barriers, fences, slept_ns;
+        cluster_barriers, grid_barriers, fences, tickets, slept_ns;
     Count all_instructions = 0;
     Way way;
 
@@ -164,7 +164,7 @@ struct BlockCounts {
             all_instructions = 0;
         atomics.clear();
         barriers = waits = cold_waits = far_waits = remote_waits = instructions = cluster_fences =
-            cluster_barriers = grid_barriers = fences = slept_ns = {};
+            cluster_barriers = grid_barriers = fences = tickets = slept_ns = {};
         way = {};
     }
 };
@@ -223,7 +223,7 @@ struct Launch {
           dropped = 0;
     std::unordered_map<unsigned long long, Hits> atomics;
     Spread barriers, waits, cold_waits, far_waits, remote_waits, instructions, block_instructions,
-        cluster_fences, cluster_barriers, grid_barriers, fences, slept_ns;
+        cluster_fences, cluster_barriers, grid_barriers, fences, tickets, slept_ns;
     Ways ways;                                    // of blocks
     std::map<unsigned, Sum> of_block;             // lines by buffer
     std::map<unsigned long long, LineSet> groups; // by first block

@@ -33,7 +33,7 @@ constexpr Count kPatience = 200'000; // yields of blocks while others are left o
 // An SM of the GPU that is modelled, and how many it has.
 struct Multiprocessor {
     size_t count = 132, l1_bytes = 256 << 10, shared_bytes = 228 << 10, reserved_bytes = 1 << 10, warps = 64,
-           blocks = 32;
+           blocks = 32, clock_mhz = 1965;
 };
 
 struct Recording {
@@ -49,6 +49,7 @@ struct Recording {
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
     Count host_instructions = 0;          // since the last event
+    Count launches = 0;
 };
 
 __thread bool left_out; // the block of this OS thread was ended at its limit
@@ -122,8 +123,8 @@ void read_program(int input) {
         unsigned place = 0, weight = 0, order = 0;
         Multiprocessor sm;
         if (std::fgets(line, sizeof line, file) &&
-            std::sscanf(line, "%zu %zu %zu %zu %zu %zu", &sm.count, &sm.l1_bytes, &sm.shared_bytes,
-                        &sm.reserved_bytes, &sm.warps, &sm.blocks) == 6)
+            std::sscanf(line, "%zu %zu %zu %zu %zu %zu %zu", &sm.count, &sm.l1_bytes, &sm.shared_bytes,
+                        &sm.reserved_bytes, &sm.warps, &sm.blocks, &sm.clock_mhz) == 7)
             state().multiprocessor = sm;
         while (std::fgets(line, sizeof line, file)) {
             unsigned origin = 0;
@@ -231,6 +232,10 @@ unsigned instructions_at(const void* site) {
         .program.weights[static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces];
 }
 
+unsigned clock_mhz() {
+    return static_cast<unsigned>(state().multiprocessor.clock_mhz);
+}
+
 void host_executes(const void* site) {
     Recording& recording = state();
     if (recording.on)
@@ -261,6 +266,7 @@ using namespace trace;
 void launch_begins(const Job& job) {
     Recording& recording = state();
     recording.launch.reset();
+    ++recording.launches;
     if (!recording.on)
         return;
     auto launch = std::make_unique<Launch>();
@@ -362,6 +368,7 @@ void block_begins(Worker& self, unsigned long long number) {
     Recording& recording = state();
     Launch* launch = recording.launch.get();
     unsigned long long block = in_clusters(*self.job, number);
+    time_begins(recording.launches);
     recorder = nullptr;
     accesses = multiplications = instructions = instructions_at_question = 0;
     left_out = false;
@@ -416,7 +423,8 @@ void barrier_arrives(Worker& self, int kind) {
         recorder->barrier_arrives(self.linear, kind);
     }
 }
-void barrier_completes(Worker&, int) {
+void barrier_completes(Worker& self, int) {
+    time_is_shared(self.job->threads);
     if (recorder)
         recorder->barrier_completes();
 }

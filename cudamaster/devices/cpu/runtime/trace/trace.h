@@ -57,12 +57,18 @@ struct Lane {
     unsigned long long cluster_barriers = 0;
     unsigned long long grid_barriers = 0;
     unsigned long long fences = 0;
-    bool stored = false;                  // since its last fence
+    unsigned long long tickets = 0;       // atomics behind a fence
+    bool stored = false;                  // since its last fence, or used memory otherwise but to ask:
+    bool used = false;                    // who asks again and again has nothing to wait for
+    bool added = false;                   // by an atomic, before its first fence
+    bool fenced = false;                  // since it used memory last
     unsigned long long copies_waited = 0; // one after another: what was begun together comes together
     std::vector<Copying> copying;         // on their way, the oldest first
     unsigned long long slept_ns = 0;
-    const void* slept_at = nullptr; // where it slept last
-    bool asked = false;             // since then, for what another thread may write
+    const void* slept_at = nullptr;       // where it slept last
+    bool asked = false;                   // since then, for what another thread may write
+    bool worked = false;                  // used memory since it asked what time it is
+    unsigned long long waited_cycles = 0; // until a time had come
 };
 
 // Room for the events of one warp.
@@ -130,6 +136,8 @@ class Tracer {
     void note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
               const void* site);
     Lane& lane(unsigned thread) { return lanes_[thread]; }
+    // Memory is about to be used; who `asks` reads what another thread may write.
+    void uses(unsigned thread, Act kind, unsigned long long address, bool asks);
 
   private:
     __attribute__((noinline)) bool make_room(Lane& lane, unsigned thread);
@@ -210,6 +218,15 @@ extern __thread Count accesses;
 extern __thread Count instructions;
 extern __thread Count instructions_at_question;
 constexpr Count kOfQuestion = 64;
+// What time it is for the thread; 0 outside of kernels (clock.cpp).
+Count time_of_thread();
+// So many cycles more have passed for it.
+void passes(Count cycles);
+// A block begins, and its threads have met.
+void time_begins(Count launch);
+void time_is_shared(unsigned threads);
+// Cycles of the SM's clock in a microsecond.
+unsigned clock_mhz();
 // Instructions of a basic block.
 unsigned instructions_at(const void* site);
 // Multiplications of factors that the block had made, whose time here is long.
@@ -218,6 +235,22 @@ extern __thread Count multiplications;
 extern __thread Count steps_left;
 // Ends the block, which has come to its limit: others stand for it (hooks.cpp).
 [[noreturn]] void leave_out();
+
+// A fence waits for what was done in global memory, and an atomic is its ticket if nothing of that comes between them.
+inline void Tracer::uses(unsigned thread, Act kind, unsigned long long address, bool asks) {
+    Lane& lane = lanes_[thread];
+    if (shared_.has(address)) {
+        lane.worked |= !shared_.is_built_in(address);
+        return;
+    }
+    lane.worked = true;
+    lane.stored |= kind == Act::kStore;
+    if (!lane.used && !asks && kind != Act::kAtomic)
+        lane.used = range_of(address) != nullptr; // and no parameter
+    lane.added |= kind == Act::kAtomic;
+    lane.tickets += lane.fenced && kind == Act::kAtomic;
+    lane.fenced = false;
+}
 
 inline void Tracer::note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
                          const void* site) {

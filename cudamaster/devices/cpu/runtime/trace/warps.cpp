@@ -670,7 +670,7 @@ void Tracer::product_starts(const CudamasterCpuWgmma& product) {
 // the lane that waits most often stands for its warp.
 void Tracer::waited(unsigned thread, const void* place) {
     ++lanes_[thread].waits;
-    lanes_[thread].asked = true;
+    lanes_[thread].asked = lanes_[thread].worked = true;
     bool copies = barriers_of_copies_.count(place), stores = !copies && barriers_of_stores_.count(place);
     if (!copies && !stores)
         return;
@@ -724,20 +724,23 @@ void Tracer::end_block() {
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         const WarpTrace& trace = warps_[warp];
         // Copies to one mbarrier come one after another, those to different ones are on their way together.
-        Count copies = 0, waits = 0, of_cluster = 0, fences = 0, slept = 0, clusters = 0, grids = 0;
+        Count copies = 0, waits = 0, of_cluster = 0, fences = 0, tickets = 0, slept = 0, clusters = 0,
+              grids = 0;
         for (const auto& [barrier, times] : trace.copies_waited_for)
             copies = std::max(copies, times);
         for (unsigned i = warp * kWarp; i < std::min(threads_, (warp + 1) * kWarp); ++i) {
             waits = std::max<Count>(waits, lanes_[i].waits);
             of_cluster = std::max<Count>(of_cluster, lanes_[i].cluster_fences);
             fences = std::max<Count>(fences, lanes_[i].fences);
+            tickets = std::max<Count>(tickets, lanes_[i].tickets);
             grids = std::max<Count>(grids, lanes_[i].grid_barriers);
             clusters = std::max<Count>(clusters, lanes_[i].cluster_barriers);
-            slept = std::max<Count>(slept, lanes_[i].slept_ns);
+            slept = std::max<Count>(slept, lanes_[i].slept_ns + lanes_[i].waited_cycles * 1000 / clock_mhz());
         }
         most_copies = std::max(most_copies, copies);
         counts_.cluster_fences.note(of_cluster);
         counts_.fences.note(fences);
+        counts_.tickets.note(tickets);
         counts_.grid_barriers.note(grids);
         counts_.cluster_barriers.note(clusters);
         counts_.slept_ns.note(slept);

@@ -54,7 +54,7 @@ template <class... Tags>
 CUDAMASTER_CPU_UNSEEN inline void reduce_in_bulk(char* target, const char* content, unsigned bytes) {
     for (unsigned at = 0; at < bytes; at += sizeof(Bits<Tags...>)) {
         Bits<Tags...> value;
-        std::memcpy(&value, content + at, sizeof value);
+        __builtin_memcpy(&value, content + at, sizeof value);
         atomic_update(reinterpret_cast<Bits<Tags...>*>(target + at),
                       [value](Bits<Tags...> old)
                           CUDAMASTER_CPU_PART { return updated<Tags...>(old, value); });

@@ -212,7 +212,7 @@ template <class... Tags> inline B64 createpolicy_fractional(B32 = 0) {
 template <class... Tags> inline void discard(B64 address, long long bytes) {
     if (bytes != 128 || address % 128)
         cudamaster_cpu_fail("discard of something else than 128 bytes at a multiple of them");
-    std::memset(place<Tags...>(address), 0xff, 128);
+    __builtin_memset(place<Tags...>(address), 0xff, 128);
 }
 
 } // namespace ptx
