@@ -167,10 +167,9 @@ void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
         passes_.back().lanes |= 1u << step.lane[i];
 }
 
-// The warp leaves a block that may have been a loop by itself. Compilers for GPUs make four passes into one: what these
-// ask for is on its way together. Of those beyond a multiple of four nvcc makes two into one as well, and one by itself,
-// in front of the others or, as here, behind them. Lanes with different numbers of passes take their turns, so a warp has
-// most of both.
+// The warp leaves a block that may have been a loop by itself. Compilers for GPUs do the passes beyond a multiple of four
+// first, one at a time, and then four as one: what these ask for is on its way together. Lanes with different numbers of
+// passes take their turns, so a warp has most of both.
 void Tracer::ends_loop(WarpTrace& warp) {
     size_t number = passes_.size(), alone = 0, fours = 0;
     if (number > 1) {
@@ -178,7 +177,7 @@ void Tracer::ends_loop(WarpTrace& warp) {
             size_t own = 0;
             for (const Pass& pass : passes_)
                 own += pass.lanes >> i & 1;
-            alone = std::max(alone, (own % kUnrolled + 1) / 2);
+            alone = std::max(alone, own % kUnrolled);
             fours = std::max(fours, own / kUnrolled);
         }
         Count waits = 0, remote_waits = 0;
@@ -192,11 +191,11 @@ void Tracer::ends_loop(WarpTrace& warp) {
         if (room_)
             fours *= std::min<size_t>(times, kUnrolled);
         size_t left = number - alone,
-               chosen = 0; // before the last few, so many at even distances stand for all
+               chosen = 0; // behind the first few, so many at even distances stand for all
         passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0, 0});
         for (size_t k = 0; k < number; ++k) {
-            bool rest = k >= left, counts = rest || (fours && k * fours / left == chosen);
-            chosen += !rest && counts;
+            bool later = k >= alone, counts = !later || (fours && (k - alone) * fours / left == chosen);
+            chosen += later && counts;
             if (counts) {
                 waits += passes_[k + 1].waits - passes_[k].waits;
                 remote_waits += passes_[k + 1].remote_waits - passes_[k].remote_waits;
