@@ -3,7 +3,7 @@
     python benchmarks/kernels_reached.py [GLOB]      # a line for each step that has such kernels, then the sums
 
 GLOB is matched against "task-precision". Kernels are told and not executed (cudamaster/judging/unreached.py), so a step
-takes the seconds that its build takes; it is built without optimisation. An instance of a template is a kernel.
+takes the seconds that its build takes; it is built with little optimisation. An instance of a template is a kernel.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def counted(file: Path) -> tuple[Counter[str], list[str]]:
     card, precision, device = cards.load(file.parts[-3]), Precision(file.parts[-2]), CpuDevice()
     builder = Builder(card, precision, device)
     trials = Trials(card, builder, device, device.protocol, calls=1, seed=SEED)
-    command = device.default_command.replace("-O3", "-O0")
+    command = device.default_command.replace("-O3", "-O1")
     candidate = Candidate(card.name, precision, file.read_text(encoding="utf-8"), command)
     with builder.using(candidate):
         build = builder.build(candidate)

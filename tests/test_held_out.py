@@ -287,6 +287,7 @@ def test_a_kernel_of_timed_sizes_alone_is_checked_too(monkeypatch: pytest.Monkey
     assert not any("ran in no check" in note for note in right.notes)
 
     monkeypatch.setattr(unreached, "_LIGHT", 1.0)
+    monkeypatch.setattr(unreached, "_ENOUGH", 600_000)
     monkeypatch.setattr(unreached, "_MOST_WEIGHT", 600_000)
     smaller = judged_of_two("false", 500_000, check_only=True)
     assert smaller.detail.endswith("(case for a kernel: N=524288)")
@@ -295,6 +296,7 @@ def test_a_kernel_of_timed_sizes_alone_is_checked_too(monkeypatch: pytest.Monkey
 @pytest.mark.slow
 def test_a_kernel_that_no_light_case_launches_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all cases that launch a kernel are too heavy for a check, a note says so, unless a timed case runs it."""
+    monkeypatch.setattr(unreached, "_ENOUGH", 600_000)
     monkeypatch.setattr(unreached, "_MOST_WEIGHT", 600_000)
     unseen = judged_of_two("false", 900_000, check_only=True)
     assert unseen.correct

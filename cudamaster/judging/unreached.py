@@ -25,7 +25,8 @@ from cudamaster.tasks.cards import Case, TaskCard
 
 _LABEL = "for a kernel: "
 _MOST_CASES = 6  # that are added to an evaluation
-_MOST_WEIGHT = 7e7  # of such a case, which is called a few times: about a second
+_ENOUGH = 1e7  # weight to which cases are made lighter, as far as they can be, ...
+_MOST_WEIGHT = 7e7  # ... and that none is beyond: it is called three times, like a verification case
 _LIGHT = 1e6
 _MOST_STEPS = 32  # runs that look for a smaller case, for one kernel
 _CALL_LIMIT_S = 10.0  # of a call that executes no kernel
@@ -138,7 +139,7 @@ def _smaller(
     """
     taken = dict.fromkeys(_varied(card), 0)
     for _ in range(_MOST_STEPS):
-        if case.weight <= _MOST_WEIGHT:
+        if case.weight <= _ENOUGH:
             break
         tried = [
             (quarters, name, less)
@@ -153,7 +154,7 @@ def _smaller(
             if each is not None and kernel in each and less.weight < case.weight
         ]
         if not able:
-            return None
+            break
         *_, name, case, kernels = min(able, key=lambda one: one[:4])
         taken[name] += 1
     if case.weight > _MOST_WEIGHT:

@@ -271,7 +271,10 @@ class Workbench:
         return self._trials.verifying(worker, seed, first_failure=first_failure, reversed_threads=True)
 
     def _reach(self, build: Build, seed: int) -> Reach:
-        """Cases for kernels that are launched at timed sizes alone, on a device that can tell launches."""
+        """Cases for kernels that are launched at timed sizes alone, on a device that can tell launches.
+
+        No run that times may have begun ahead: it holds the device.
+        """
         if build.worker is None or not isinstance(self.device, Observing):
             return Reach()
         checked = self._trials.verification(seed)
@@ -341,9 +344,9 @@ class Workbench:
             return with_faults(self._with_judgement(verdict, looked.judgement), looked, candidate, checked)
         if checked is not None and checked.status is not Status.CORRECT:
             return self._with_judgement(verdict, checked)
-        reach = self._reach(build, seed)
-        runs = self._trials.runs if not check_only else (lambda case: False)
         if checked is not None:
+            reach = self._reach(build, seed)
+            runs = self._trials.runs if not check_only else (lambda case: False)
             verdict = replace(verdict, notes=(*verdict.notes, *reach.notes(runs)))
             for executable, cases in ((build.debug, reach.light), (build.worker, reach.heavy(runs))):
                 if cases and checked.status is Status.CORRECT:
