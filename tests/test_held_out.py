@@ -9,6 +9,7 @@ import pytest
 from cudamaster.core.expressions import Number
 from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.judging import unreached
 from cudamaster.tasks import cards
 from cudamaster.tasks.cards import Case, TaskCard
 from cudamaster.tasks.held_out import LARGE, SMALL, draw, in_words
@@ -250,6 +251,59 @@ def test_a_slow_device_leaves_out_what_is_heavier_than_its_timed_cases() -> None
     assert [case.label for case in verdict.cases if case.label.startswith("held out")] == [
         case.label for case in draw(card, 1)
     ]
+
+
+FEW = DOT.partition("extern")[0].replace("dot_kernel", "few_kernel").replace("{known}", "true")
+TWO_KERNELS = FEW + DOT.replace(
+    "    dot_kernel_optimized<<<",
+    "    auto kernel = N < {least} ? few_kernel_optimized : dot_kernel_optimized;\n    kernel<<<",
+)
+
+
+def judged_of_two(known: str, least: int, *, check_only: bool) -> Verdict:
+    """The verdict on a dot product that has another kernel from `least` elements on, right where `known` holds."""
+    card = changed("dot_product", sweep=[{"N": [262144, 1048576]}])
+    bench = Workbench(card, Precision.FP32, CpuDevice(), seed=1, calls=1, modelled=False)
+    code = TWO_KERNELS.format(known=known, least=least)
+    candidate = Candidate(card.name, Precision.FP32, code, bench.baseline.command)
+    return bench.evaluate(candidate, check_only=check_only, first_failure=True)
+
+
+@pytest.mark.slow
+def test_a_kernel_of_timed_sizes_alone_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no verification case launches a kernel, the lightest timed case that does is run, or a lighter one like it.
+
+    It runs under the memory checker or without it, by its weight. In a full evaluation a timed case runs anyway.
+    """
+    wrong = judged_of_two("false", 200_000, check_only=True)
+    assert wrong.status is Status.WRONG
+    assert wrong.detail.endswith("(case for a kernel: N=262144)")
+    assert {case.status for case in wrong.cases[:-1]} == {Status.CORRECT}
+    assert "case for a kernel: N=262144: out: 1 of 1 elements wrong" in wrong.log
+    right = judged_of_two("true", 200_000, check_only=True)
+    assert right.correct
+    assert right.cases[-1].label == "for a kernel: N=262144"
+    assert right.detail == f"{len(right.cases)} cases right"
+    assert not any("ran in no check" in note for note in right.notes)
+
+    monkeypatch.setattr(unreached, "_LIGHT", 1.0)
+    monkeypatch.setattr(unreached, "_ENOUGH", 600_000)
+    monkeypatch.setattr(unreached, "_MOST_WEIGHT", 600_000)
+    smaller = judged_of_two("false", 500_000, check_only=True)
+    assert smaller.detail.endswith("(case for a kernel: N=524288)")
+
+
+@pytest.mark.slow
+def test_a_kernel_that_no_light_case_launches_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all cases that launch a kernel are too heavy for a check, a note says so, unless a timed case runs it."""
+    monkeypatch.setattr(unreached, "_ENOUGH", 600_000)
+    monkeypatch.setattr(unreached, "_MOST_WEIGHT", 600_000)
+    unseen = judged_of_two("false", 900_000, check_only=True)
+    assert unseen.correct
+    assert "1 kernel of N=1048576 ran in no check: smaller cases launch others" in unseen.notes
+    seen = judged_of_two("false", 900_000, check_only=False)
+    assert seen.status is Status.WRONG
+    assert not any("ran in no check" in note for note in seen.notes)
 
 
 @pytest.mark.slow

@@ -189,7 +189,7 @@ def test_of_many_each_has_its_own_limit() -> None:
     right, _, _, _, _, again = candidates(bench)
     trials = []
     for candidate, limit_s in ((right, 1e-6), (again, 600.0)):
-        build = bench._builder.build(candidate, check_only=True)
+        build = bench._builder.build(candidate)
         trials.append(replace(bench._trials.verifying([str(build.worker)], 5), limit_s=limit_s))
     with bench._trials.together(trials):
         assert list(bench._trials._of_batch) == [bench._trials.request(trials[1])]

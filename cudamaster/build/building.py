@@ -63,19 +63,16 @@ class _Made:
 class Builder(SharedBuilder):
     """Builds candidates of one task and precision on one device."""
 
-    def build(
-        self, candidate: Candidate, *, check_only: bool = False, on_compile: Callable[[], None] = lambda: None
-    ) -> Build:
+    def build(self, candidate: Candidate, *, on_compile: Callable[[], None] = lambda: None) -> Build:
         """Guard, compile and link a candidate. Its errors are returned as a status.
 
-        With `check_only` only the memory-checking worker is linked, if the device has one. `on_compile` is called once
-        the source has passed the guards.
+        `on_compile` is called once the source has passed the guards.
         """
         started = monotonic()
         with self.using(candidate):
             folder = self._folder(candidate)
             with parts.alone(folder / "lock", f"kernel {candidate.id}"):
-                result = self._build(candidate, folder, check_only and self.device.has_debug_build, on_compile)
+                result = self._build(candidate, folder, on_compile)
         caching.trim_now_and_then(resources.cache())
         return replace(result, seconds=monotonic() - started)
 
@@ -83,7 +80,7 @@ class Builder(SharedBuilder):
         """The path where `build` leaves a candidate's worker; with `debug` the memory-checking one."""
         return self._folder(candidate) / ("debug" if debug else "run")
 
-    def _build(self, candidate: Candidate, folder: Path, check_only: bool, on_compile: Callable[[], None]) -> Build:
+    def _build(self, candidate: Candidate, folder: Path, on_compile: Callable[[], None]) -> Build:
         """Builds a candidate in its folder, which nobody else is in.
 
         In this order: the guards read command and text, the compiler makes an object of each variant, the object guard
@@ -105,7 +102,7 @@ class Builder(SharedBuilder):
         failed = self._failure(made, record)
         if failed is None and (refusal := self._object_refusal(candidate, made)) is not None:
             failed = _failed(Status.REJECTED, str(refusal), record=record)
-        return failed or self._link(candidate, made, folder, check_only, record)
+        return failed or self._link(candidate, made, folder, record)
 
     def _made(
         self, candidate: Candidate, flags: Flags, folder: Path, on_compile: Callable[[], None]
@@ -161,16 +158,12 @@ class Builder(SharedBuilder):
             device=device_names(candidate.code, made.expanded),
         )
 
-    def _link(
-        self, candidate: Candidate, made: _Made, folder: Path, check_only: bool, record: Mapping[str, str]
-    ) -> Build:
+    def _link(self, candidate: Candidate, made: _Made, folder: Path, record: Mapping[str, str]) -> Build:
         """Links each variant with the worker."""
         executables: dict[bool, Path] = {}
         assert made.variants[0].object is not None
         for debug, result in zip(self._variants, made.variants, strict=True):
             assert result.object is not None
-            if check_only and not debug:
-                continue
             objects = [*self._worker_objects(debug), self._localised(result.object)]
             linked = self.device.link(objects, folder / "linking", debug=debug)
             if linked.object is None:

@@ -92,9 +92,7 @@ class RemoteBuilder(Builder):
         self._nodes = nodes
         self._say = say
 
-    def build(
-        self, candidate: Candidate, *, check_only: bool = False, on_compile: Callable[[], None] = lambda: None
-    ) -> Build:
+    def build(self, candidate: Candidate, *, on_compile: Callable[[], None] = lambda: None) -> Build:
         """As `Builder.build`, on a node that compiles. A node that is lost costs a retry on the next one."""
         started = monotonic()
         passed = _Once(on_compile)
@@ -116,7 +114,7 @@ class RemoteBuilder(Builder):
                     self._say(f"{node.name} compiles no more: {error}. Its builds are made elsewhere.")
             finally:
                 self._nodes.give_back(node)
-        return super().build(candidate, check_only=check_only, on_compile=passed)
+        return super().build(candidate, on_compile=passed)
 
     def _built_there(
         self, node: CompilingNode, candidate: Candidate, on_compile: Callable[[], None]

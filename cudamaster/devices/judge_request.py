@@ -37,6 +37,7 @@ class JudgeRequest:
     first_failure: bool = False
     paper: bool = False  # timed by the paper's protocol
     launches: bool = False  # instead, the candidate prints the launches of one call per case
+    told: bool = False  # the same on a device that only emulates: kernels are not executed
     times_count: bool = True  # of timed calls; otherwise nobody needs a quiet device
     profiled_calls: int | None = None  # instead, a profiler sees so many calls
     batch: str | None = None  # file with the requests of several runs
@@ -46,7 +47,7 @@ class JudgeRequest:
     @property
     def measures(self) -> bool:
         """Whether calls are timed or profiled, so that nothing else may use the device meanwhile."""
-        timed = self.times_count and self.calls != 0 and not self.launches
+        timed = self.times_count and self.calls != 0 and not (self.launches or self.told)
         return self.profiled_calls is not None or timed
 
     @property
@@ -83,7 +84,8 @@ class JudgeRequest:
             "--baseline-only": self.baseline_only,
             "--first-failure": self.first_failure,
             "--paper": self.paper,
-            "--launches": self.launches,
+            "--launches": self.launches or self.told,
+            "--told": self.told,
         }
         return [
             *_each("--candidate", self.candidate),

@@ -134,7 +134,10 @@ class Observing(Protocol):
         ...
 
     def run_observed(self, request: JudgeRequest, report: Path, limit_s: float, notes: BinaryIO) -> Ran:
-        """Run a judge whose candidate has an observer; the observer writes to `notes`, which it may read first."""
+        """Run a judge whose candidate has an observer; the observer writes to `notes`, which it may read first.
+
+        With `told` in the request there is no observer: `notes` gets the kernels that each call would launch.
+        """
         ...
 
 

@@ -291,6 +291,11 @@ class Trials:
         heaviest = max((case.weight for case in self._card.cases if case.sweep and case.weight <= limit), default=limit)
         return [case for case in drawn if case.weight <= heaviest]
 
+    def runs(self, case: Case) -> bool:
+        """Whether a timed case is no more work than this device does."""
+        limit = self._work_limit()
+        return limit is None or case.weight <= limit
+
     def _work_limit(self) -> float | None:
         """Weight of the heaviest timed case that runs. The lightest one runs too, so that there is a score, unless it
         would take minutes: then none runs, and a model alone gives times."""

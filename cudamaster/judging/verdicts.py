@@ -82,6 +82,15 @@ class Judgement:
         )
 
 
+def joined(first: Judgement, second: Judgement) -> Judgement:
+    """The judgement on two runs of one candidate at different cases. The first was right, and nothing was timed."""
+    cases, seconds = (*first.cases, *second.cases), first.seconds + second.seconds
+    if second.status is not Status.CORRECT:
+        return replace(second, cases=cases, seconds=seconds)
+    detail = f"{sum(case.skipped is None for case in cases)} cases right"
+    return replace(first, detail=detail, cases=cases, seconds=seconds)
+
+
 def parse(report: str) -> list[Line]:
     """Lines of a report up to the first incomplete one: a kill may have cut it, or something overwrote it."""
     lines: list[Line] = []

@@ -47,9 +47,13 @@ class Constants(_Strict):
     block_cycles: _Positive
     # What a launch with atomics takes for the last of them.
     answer_cycles: Annotated[float, Field(ge=0)] = 0.0
-    # L1 per line of 128 bytes that a request touches, and per wavefront of its data, whichever is more.
-    line_cycles: _Positive
+    # L1 per wavefront of a request's data.
     wavefront_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # Sectors of a load that L2 takes as long for as for a line of one, however few sectors of it are asked for; for a
+    # sector that is stored, and besides for each of its lines.
+    line_sectors: Annotated[float, Field(ge=1)] = 1.0
+    stored_sectors: Annotated[float, Field(ge=1)] = 1.0
+    stored_line_sectors: Annotated[float, Field(ge=0)] = 0.0
     # Sectors that L2 takes as long for as for one that is written again, because requests write it in pieces.
     piece_sectors: Annotated[float, Field(ge=1)] = 1.0
     # What L2 takes for a byte that a copy in bulk reads, of what it takes for one of a load.

@@ -35,8 +35,10 @@ class Traffic(_Counted):
 
     `missed_sectors` are those of the loads that a block's share of an L1 cache does not hold already, and that no
     block before it on its SM left there.
-    `lines` are those of 128 bytes that requests of all kinds touch, each request by itself; `wavefronts` those in which
-    L1 serves them: as many as the busiest of its banks has words, and one for four lines.
+    `lines` are those of 128 bytes that requests of all kinds touch, each request by itself; `missed_lines` those of
+    loads of which a sector is missed, `store_lines` those of stores. L1 serves requests in `wavefronts`, as many as the
+    busiest of its banks has words, and looks up their lines in `lookups`, as many as the busiest of four banks of tags
+    has lines. Stores and atomics leave the SM in `sends`, a sector or the mask of a line each.
     `bulk_...` are sectors that the copy engine moves past L1: of copies to several blocks of a cluster each once.
     """
 
@@ -50,7 +52,11 @@ class Traffic(_Counted):
     atomic_requests: _Count = 0
     atomic_sectors: _Count = 0
     lines: _Count = 0
+    missed_lines: _Count = 0
+    store_lines: _Count = 0
     wavefronts: _Count = 0
+    lookups: _Count = 0
+    sends: _Count = 0
     bulk_read_sectors: _Count = 0
     bulk_written_sectors: _Count = 0
     bulk_reduced_sectors: _Count = 0
@@ -142,6 +148,7 @@ class Way(_Counted):
     instructions: Spread
     waits: Spread
     cold_waits: Spread
+    far_waits: Spread | None = None
     remote_waits: Spread = Spread(mean=0, largest=0)
 
 
@@ -197,6 +204,9 @@ class Launch(_Counted):
     # ask for something which the warp has not had lately. Asynchronous copies that it waits for are such loads.
     waits_of_warp: Spread
     cold_waits_of_warp: Spread
+    # Those of them for pairs of sectors that are new to the block: L2 has the other half of what DRAM brought. None in
+    # counts from before.
+    far_waits_of_warp: Spread | None = None
     # The same of loads from another block's shared memory, and of waits at mbarriers for what other blocks store.
     remote_waits_of_warp: Spread = Spread(mean=0, largest=0)
     instructions_of_warp: Spread

@@ -167,12 +167,14 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
         slept_ns_of_warp=_spread(line.slept_ns, longer),
         waits_of_warp=_spread(line.waits, longer),
         cold_waits_of_warp=_spread(line.cold_waits, longer),
+        far_waits_of_warp=_spread(line.far_waits, longer),
         remote_waits_of_warp=_spread(line.remote_waits, longer),
         instructions_of_warp=_spread(line.warp_instructions, longer),
         way_of_block=Way(
             instructions=_spread(line.way_instructions, longer),
             waits=_spread(line.way_waits, longer),
             cold_waits=_spread(line.way_cold_waits, longer),
+            far_waits=_spread(line.way_far_waits, longer),
             remote_waits=_spread(line.way_remote_waits, longer),
         ),
     )
@@ -183,18 +185,23 @@ def _traffic(line: TrafficLine, scale: float, launch: LaunchLine, wanted: Gpu) -
     common = line.load[3]
     kept = 32 * common / launch.traced <= _KEPT_OF_L1 * wanted.figures.l1_bytes
     others = 1 - 1 / max(launch.blocks / wanted.limits.sms, 1) if kept else 0.0
+    missed = line.load[2] - others * common
     return Traffic(
         buffer=line.buffer,
         bytes=line.bytes,
         load_requests=line.load[0] * scale,
         load_sectors=line.load[1] * scale,
-        missed_sectors=(line.load[2] - others * common) * scale,
+        missed_sectors=missed * scale,
         store_requests=line.store[0] * scale,
         store_sectors=line.store[1] * scale,
         atomic_requests=line.atomic[0] * scale,
         atomic_sectors=line.atomic[1] * scale,
         lines=line.lines * scale,
+        missed_lines=line.missed_lines * (missed / line.load[2] if line.load[2] else 0.0) * scale,
+        store_lines=line.store_lines * scale,
         wavefronts=line.wavefronts * scale,
+        lookups=line.lookups * scale,
+        sends=line.sends * scale,
         bulk_read_sectors=line.bulk[0] * scale,
         bulk_written_sectors=line.bulk[1] * scale,
         bulk_reduced_sectors=line.bulk[2] * scale,

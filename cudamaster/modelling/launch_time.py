@@ -31,6 +31,8 @@ _LINE_BYTES = 128
 # Of many lines some share a slice of L2, and take so many times as long. Additions to tables on an H200 say 1.0 of 8
 # lines, 1.35 of 64, and 2.4 of 256 and 1024, all within 8 % of this power of the lines, counted in lanes of a warp.
 _MOST_CROWDED, _CROWDS = 2.5, 0.4
+# The way to L2 takes half a cycle for a line that is asked for, one for a sector that is sent (an H200).
+_WAY_OF_MISSED = 0.5
 # DRAM gives two sectors at once.
 _SECTORS_OF_DRAM = 2
 # What a kernel is taken to use where no compiler for the GPU has said it.
@@ -132,7 +134,7 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     filling = _filling(launch, gpu, constants, bytes_moved)
     cycles = {
         **_units(launch, gpu, constants, shape),
-        Part.L1: _l1(launch, gpu, constants) * shape.busiest,
+        Part.L1: _l1(launch, gpu, constants, bytes_moved) * shape.busiest,
         Part.ATOMICS: _atomics(launch, gpu),
         Part.STARTS: gpu.figures.start_cycles * shape.blocks * shape.busiest,
         Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
@@ -272,17 +274,24 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
     }
 
 
-def _l1(launch: Launch, gpu: Gpu, constants: Constants) -> float:
-    """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
-    lines = sum(each.lines for each in launch.traffic) + _spilled_bytes(launch) / _LINE_BYTES
-    wavefronts = sum(each.wavefronts for each in launch.traffic)
-    # A request of neighbours that begins amid a line costs no more for it.
-    others = max(0.0, lines - _global_requests(launch))
-    of_global = max(constants.line_cycles * others, constants.wavefront_cycles * wavefronts)
-    shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
-    shared = launch.shared
+def _l1(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
+    """Cycles that L1 and shared memory take on all SMs together: the longest of what works side by side there, banks of
+    data (which shuffles go through as well), banks of tags, lines that are asked of L2, and the way there."""
+    traffic, shared = launch.traffic, launch.shared
+    wavefronts = sum(each.wavefronts for each in traffic) + _spilled_bytes(launch) / _LINE_BYTES
     remote = shared.remote_load_requests + shared.remote_store_requests + shared.remote_atomic_requests
-    return shuffles + of_global + shared.wavefronts + remote * gpu.figures.remote_cycles
+    shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
+    missed = _missed_lines(launch, bytes_moved)
+    sent = sum(each.sends for each in traffic) + _WAY_OF_MISSED * missed
+    data = shuffles + constants.wavefront_cycles * wavefronts + shared.wavefronts
+    return max(data, sum(each.lookups for each in traffic), missed, sent) + remote * gpu.figures.remote_cycles
+
+
+def _missed_lines(launch: Launch, bytes_moved: Moved) -> float:
+    """Lines of loads that are asked of L2: those that a block misses, but for what it finds in its SM's L1."""
+    alone = sum(each.missed_sectors for each in launch.traffic)
+    every = sum(each.missed_lines for each in launch.traffic)
+    return every * bytes_moved.missed_sectors / alone if alone > 0 else 0.0
 
 
 def _spilled_bytes(launch: Launch) -> float:
@@ -295,8 +304,12 @@ def _levels(launch: Launch, bytes_moved: Moved, gpu: Gpu, constants: Constants) 
     """Microseconds that L2 and DRAM take. What threads spill goes through L2, as no L1 keeps that of all of them."""
     figures = gpu.figures
     pieces = max(0.0, bytes_moved.l2_written - bytes_moved.written_once)
-    through = bytes_moved.l2_read + bytes_moved.l2_written + (constants.piece_sectors - 1) * pieces
-    through += _spilled_bytes(launch) - (1 - constants.bulk_share) * bytes_moved.bulk_read
+    missed = _missed_lines(launch, bytes_moved)
+    stored = sum(each.store_lines for each in launch.traffic)
+    loaded = max(bytes_moved.l2_read - bytes_moved.bulk_read, SECTOR_BYTES * constants.line_sectors * missed)
+    through = loaded + constants.bulk_share * bytes_moved.bulk_read + _spilled_bytes(launch)
+    through += constants.stored_sectors * bytes_moved.l2_written + constants.stored_line_sectors * SECTOR_BYTES * stored
+    through += (constants.piece_sectors - 1) * pieces
     dram = bytes_moved.dram_read / figures.read_bytes_per_s + bytes_moved.dram_written / figures.write_bytes_per_s
     if bytes_moved.dram_read > 0 and bytes_moved.dram_written > 0:
         dram = max(dram, (bytes_moved.dram_read + bytes_moved.dram_written) / figures.copy_bytes_per_s)
@@ -331,14 +344,22 @@ def _filling(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved)
 
 
 def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
-    """Of a wait for what L1 does not have: L2's, or DRAM's if one of the lines that it waits for is not in L2.
-
-    DRAM gives two sectors at once: where lanes read theirs sector after sector, each second wait is for L2 alone.
-    """
+    """Of a wait for what a block has not had: L2's, or DRAM's if one of the lines that it waits for is not in L2."""
     near, far = gpu.figures.l2_latency_cycles, gpu.figures.memory_latency_cycles
-    lines = max(1.0, _lines_of_wait(launch, bytes_moved))
-    fetched = min(1.0, max(1.0, _sectors_of_line(launch)) / _SECTORS_OF_DRAM)
-    return near + fetched * (1 - math.pow(1 - bytes_moved.missed_share, lines)) * (far - near)
+    return near + _from_dram(launch, bytes_moved) * (far - near)
+
+
+def _from_dram(launch: Launch, bytes_moved: Moved) -> float:
+    """Part of the waits for what is new to a block, for which some of that comes from DRAM."""
+    if launch.far_waits_of_warp is None:
+        lines = max(1.0, _lines_of_wait(launch, bytes_moved.missed_sectors, launch.cold_waits_of_warp))
+        fetched = min(1.0, max(1.0, _sectors_of_line(launch)) / _SECTORS_OF_DRAM)
+        return fetched * (1 - math.pow(1 - bytes_moved.missed_share, lines))
+    blocks = math.prod(launch.grid)
+    new = blocks * sum(found.read for each in launch.traffic for found in each.footprints if found.blocks == 1)
+    share = min(1.0, bytes_moved.dram_read / (SECTOR_BYTES * new)) if new > 0 else bytes_moved.missed_share
+    lines = max(1.0, _lines_of_wait(launch, new, launch.far_waits_of_warp))
+    return 1 - math.pow(1 - share, lines)
 
 
 def _sectors_of_line(launch: Launch) -> float:
@@ -351,12 +372,12 @@ def _sectors(traffic: Traffic) -> float:
     return traffic.load_sectors + traffic.store_sectors + traffic.atomic_sectors
 
 
-def _lines_of_wait(launch: Launch, bytes_moved: Moved) -> float:
-    """Lines that a warp waits for together, where L1 has not got them."""
+def _lines_of_wait(launch: Launch, of_all: float, waits: Spread) -> float:
+    """Lines that a warp waits for together, of so many sectors that all wait for."""
     sectors = sum(_sectors(each) for each in launch.traffic)
     lines = sum(each.lines for each in launch.traffic)
-    waits = launch.cold_waits_of_warp.mean * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
-    return bytes_moved.missed_sectors * lines / (sectors * waits) if sectors * waits > 0 else 1.0
+    every = waits.mean * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
+    return of_all * lines / (sectors * every) if sectors * every > 0 else 1.0
 
 
 def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved) -> float:
@@ -378,14 +399,15 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
     # A warp that spins waits for another one, whose way is counted.
     largest = largest and not _spins(launch)
-    longer, waits, cold, remote = _done(launch, largest=largest)
+    longer, waits, cold, far, remote = _done(launch, largest=largest)
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
     each = (launch.fences, launch.tickets, launch.slept_ns_of_warp)
     fences, tickets, slept_ns = (of.largest if largest else of.mean for of in each)
     return (
         constants.block_cycles
         + (_issuing(launch, constants) + _of_products(launch, gpu, shape)) / warps * longer
-        + cold * _cold_latency(launch, gpu, bytes_moved)
+        + cold * figures.l2_latency_cycles
+        + far * _from_dram(launch, bytes_moved) * (figures.memory_latency_cycles - figures.l2_latency_cycles)
         + (waits - cold) * figures.l1_latency_cycles
         + remote * figures.remote_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
@@ -431,20 +453,25 @@ def _of_products(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
     return launch.shared.wavefronts * together + products * of_core * max(1.0, together / figures.schedulers)
 
 
-def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float, float]:
-    """Instructions as multiples of a mean warp's, waits, those of them that L1 does not end, and those for other
-    blocks: of the mean block or the longest. At each barrier the block's warps wait for the one that had most to do
-    since the last."""
+def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float, float, float]:
+    """Instructions as multiples of a mean warp's, waits, those of them that L1 does not end, those for what is new to
+    the block, and those for other blocks: of the mean block or the longest. At each barrier the block's warps wait for
+    the one that had most to do since the last."""
     way, of_warp = launch.way_of_block, launch.instructions_of_warp
     if way is None or _spins(launch):
         longer = _ratio(of_warp) if largest else 1.0
-        waits = launch.waits_of_warp, launch.cold_waits_of_warp, launch.remote_waits_of_warp
+        waits = (
+            launch.waits_of_warp,
+            launch.cold_waits_of_warp,
+            launch.far_waits_of_warp or launch.cold_waits_of_warp,
+            launch.remote_waits_of_warp,
+        )
     else:
         instructions = way.instructions.largest if largest else way.instructions.mean
         longer = instructions / of_warp.mean if of_warp.mean > 0 else 1.0
-        waits = way.waits, way.cold_waits, way.remote_waits
-    every, cold, remote = (of.largest if largest else of.mean for of in waits)
-    return longer, every, cold, remote
+        waits = way.waits, way.cold_waits, way.far_waits or way.cold_waits, way.remote_waits
+    every, cold, far, remote = (of.largest if largest else of.mean for of in waits)
+    return longer, every, cold, far, remote
 
 
 def _spins(launch: Launch) -> bool:

@@ -37,7 +37,11 @@ class TrafficLine(_Line):
     store: tuple[int, int]
     atomic: tuple[int, int]
     lines: int
+    missed_lines: int = 0
+    store_lines: int = 0
     wavefronts: int
+    lookups: int = 0
+    sends: int = 0
     bulk: tuple[int, int, int]  # sectors that the copy engine reads, writes and does operations on
     footprints: list[tuple[int, float, float]]
 
@@ -76,6 +80,7 @@ class LaunchLine(_Line):
     barriers: Sums
     waits: Sums
     cold_waits: Sums
+    far_waits: Sums
     remote_waits: Sums
     warp_instructions: Sums
     block_instructions: Sums
@@ -88,13 +93,14 @@ class LaunchLine(_Line):
     way_instructions: Sums
     way_waits: Sums
     way_cold_waits: Sums
+    way_far_waits: Sums
     way_remote_waits: Sums
 
 
 SPREADS = (
-    *("barriers", "waits", "cold_waits", "remote_waits", "warp_instructions", "block_instructions"),
+    *("barriers", "waits", "cold_waits", "far_waits", "remote_waits", "warp_instructions", "block_instructions"),
     *("cluster_fences", "cluster_barriers", "grid_barriers", "fences", "tickets", "slept_ns"),
-    *("way_instructions", "way_waits", "way_cold_waits", "way_remote_waits"),
+    *("way_instructions", "way_waits", "way_cold_waits", "way_far_waits", "way_remote_waits"),
 )
 _ANY = TypeAdapter(Annotated[LaunchLine | EventLine | MarkLine, Field(discriminator="event")])
 

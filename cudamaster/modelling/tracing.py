@@ -104,7 +104,7 @@ def recorded(
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text(encoding="utf-8")) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
-        notes.write((_multiprocessor(wanted) + _table(code)).encode())
+        notes.write((_multiprocessor(wanted) + _table(code, usage)).encode())
         notes.flush()
         after = notes.tell()
         ran = run(notes)
@@ -150,14 +150,14 @@ def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = worker.with_name(f"code-{VERSION}.json")
     if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
-        blocks, order, *others = json.loads(kept.read_text(encoding="utf-8"))
-        of_places, origins, functions, chains = (
-            {int(place): found for place, found in each.items()} for each in (blocks, *others)
+        order, split, alone, *others = json.loads(kept.read_text(encoding="utf-8"))
+        of_places, origins, functions, chains, loops = (
+            {int(place): found for place, found in each.items()} for each in others
         )
-        return Code(of_places, order, origins, functions, chains)
+        return Code(of_places, order, origins, functions, chains, loops, split, alone)
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    kinds = (code.blocks, code.order, code.origins, code.functions, code.chains)
+    kinds = (code.order, code.split, code.alone, code.blocks, code.origins, code.functions, code.chains, code.loops)
     making.write_text(json.dumps(kinds), encoding="utf-8")
     making.replace(kept)
     return code
@@ -170,7 +170,7 @@ def _multiprocessor(wanted: Gpu) -> str:
     return f"{' '.join(map(str, parts))} {limits.warps} {limits.blocks} {int(wanted.figures.clock_mhz)}\n"
 
 
-def _table(code: Code) -> str:
+def _table(code: Code, usage: Sequence[ptxas.Usage]) -> str:
     """What the observer reads then: a line for each place behind a call, with the instructions of its block."""
     lines = []
     for number, place in enumerate(code.order, 1):
@@ -180,4 +180,11 @@ def _table(code: Code) -> str:
     for place, origins in code.origins.items():
         if place in numbers:
             lines += [f"< {numbers[place]} {numbers[origin]}\n" for origin in origins if origin in numbers]
+    lines += [f"@ {numbers[place]} {numbers[first]}\n" for place, first in code.loops.items()]
+    lines += [f"! {numbers[place]}\n" for place in code.split if place in numbers]
+    lines += [f"~ {numbers[place]}\n" for place in code.alone if place in numbers]
+    registers = {found.symbol: found.registers for found in usage}
+    for place, symbol in code.functions.items():
+        if many := registers.get(symbol):
+            lines.append(f"r {place:x} {many}\n")
     return "".join(lines) + "\n"

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from cudamaster.build.building import Build, Builder
+from cudamaster.core.errors import BaselineError
 from cudamaster.core.values import (
     RACES_UNSEEN,
     Candidate,
@@ -29,13 +30,14 @@ from cudamaster.core.values import (
 )
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import threads
-from cudamaster.devices.protocol import Device, MeasuringProtocol
+from cudamaster.devices.protocol import Device, MeasuringProtocol, Observing
 from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool
 from cudamaster.faults.finding import FaultFinder, with_faults
-from cudamaster.judging import reference_process
-from cudamaster.judging.judge_process import Trial, Trials
+from cudamaster.judging import reference_process, unreached
+from cudamaster.judging.judge_process import CHECK_LIMIT_S, Trial, Trials
 from cudamaster.judging.paper_protocol import PaperScore
-from cudamaster.judging.verdicts import Judgement
+from cudamaster.judging.unreached import Reach
+from cudamaster.judging.verdicts import Judgement, joined
 from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.profiling.thresholds import choose as choose_thresholds
 from cudamaster.tasks import held_out, truth
@@ -163,7 +165,7 @@ class Workbench:
         seed = self._trials.draw_seed()
         first = self._first_trial(candidate, seed, check_only=check_only, first_failure=first_failure)
         with self._builder.using(candidate), self._trials.ahead() as start:
-            build = self._builder.build(candidate, check_only=check_only, on_compile=lambda: start(first))
+            build = self._builder.build(candidate, on_compile=lambda: start(first))
             if self.on_build is not None:
                 self.on_build(candidate.id, _build_log(build))
             verdict = self._of_build(candidate, build, seed, check_only=check_only, first_failure=first_failure)
@@ -193,7 +195,7 @@ class Workbench:
             for candidate in candidates:
                 seed = self._trials.draw_seed()
                 block.enter_context(self._builder.using(candidate))
-                built.append((candidate, self._builder.build(candidate, check_only=check_only), seed))
+                built.append((candidate, self._builder.build(candidate), seed))
                 if built[-1][1].status is None:
                     trials.append(
                         self._first_trial(candidate, seed, check_only=check_only, first_failure=first_failure)
@@ -268,6 +270,21 @@ class Workbench:
         worker = [str(self._builder.executable(candidate, debug=True)), "--exact"]
         return self._trials.verifying(worker, seed, first_failure=first_failure, reversed_threads=True)
 
+    def _reach(self, build: Build, seed: int) -> Reach:
+        """Cases for kernels that are launched at timed sizes alone, on a device that can tell launches.
+
+        No run that times may have begun ahead: it holds the device.
+        """
+        if build.worker is None or not isinstance(self.device, Observing):
+            return Reach()
+        checked = self._trials.verification(seed)
+        return unreached.reach(self.card, self.device, self._builder.judge(), build.worker, checked)
+
+    def _reaching_trial(self, worker: Path | None, seed: int, cases: Sequence[Case]) -> Trial:
+        """A check of further cases, by the one or the other build of a candidate."""
+        request = JudgeRequest(candidate=(str(worker),), cases="none", seed=seed, calls=0)
+        return Trial(request, cases, CHECK_LIMIT_S)
+
     def _timed_trial(self, candidate: Candidate, seed: int, *, first_failure: bool) -> Trial:
         """All cases that this device can run, checked and timed."""
         is_baseline = candidate.id == self.baseline.id
@@ -325,8 +342,20 @@ class Workbench:
             verdict = replace(verdict, notes=(*verdict.notes, f"{RACES_UNSEEN}: {looked.judgement.detail}"))
         elif looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
             return with_faults(self._with_judgement(verdict, looked.judgement), looked, candidate, checked)
-        if checked is not None and (check_only or checked.status is not Status.CORRECT):
+        if checked is not None and checked.status is not Status.CORRECT:
             return self._with_judgement(verdict, checked)
+        if checked is not None:
+            reach = self._reach(build, seed)
+            runs = self._trials.runs if not check_only else (lambda case: False)
+            verdict = replace(verdict, notes=(*verdict.notes, *reach.notes(runs)))
+            for executable, cases in ((build.debug, reach.light), (build.worker, reach.heavy(runs))):
+                if cases and checked.status is Status.CORRECT:
+                    try:
+                        checked = joined(checked, self._trials.run(self._reaching_trial(executable, seed, cases)))
+                    except BaselineError as error:  # sizes that nobody has listed may be none of the task's
+                        verdict = replace(verdict, notes=(*verdict.notes, f"left out: {error.reason}"))
+            if check_only or checked.status is not Status.CORRECT:
+                return self._with_judgement(verdict, checked)
         if check_only:
             worker = [str(self._builder.executable(candidate))]
             return self._with_judgement(

@@ -14,6 +14,7 @@ COMMON = """
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 #include <vector>
 #ifdef IN_BF16
@@ -51,6 +52,14 @@ int main(int, char** words) {
             data[start + i] = (Number)(seed >> 8 & 1 ? INFINITY : -(float)((seed >> 9) % kinds));
         if (kinds < 0) // digits that all have, all of them or all but the lowest
             data[start + i] = (Number)(1.0f + (kinds < -1 ? (float)(seed >> 25) / (1 << 23) : 0.0f));
+        if (kinds < -2) { // the upper two, the outer two, the lower two, two others; few values of the lowest
+            const unsigned masks[] = {0xffff0000, 0xff0000ff, 0x0000ffff, 0x00ff00ff, 0xffffff01};
+            unsigned bits = (seed ^ seed >> 15) * 0x9e3779b1u;
+            bits = (bits ^ bits >> 13) & masks[-3 - kinds] & 0xbfffffff;
+            float drawn;
+            memcpy(&drawn, &bits, 4);
+            data[start + i] = (Number)drawn;
+        }
         expected[i] = number(data[start + i]);
     }
     std::sort(expected.begin(), expected.end());
@@ -194,16 +203,17 @@ int main(int, char** words) {
     return cudaDeviceSynchronize() != cudaSuccess;
 }
 """
-# Odd sizes are sorted as very long arrays are: by digits, those above 20000 with their states and with memory of their
-# own, or by counting, multiples of three in less shared memory. Of the others only multiples of four get a cluster in
-# fp32, and many buckets count as too large for a block.
+# Odd sizes are sorted as very long arrays are: by digits, in few blocks, those above 20000 with their states and with
+# memory of their own, or by counting, multiples of three in less shared memory. Of the others only multiples of four
+# get a cluster in fp32, and many buckets count as too large for a block.
 SORTING_FP32 = {
     "if (N <= kFew && start_cluster": "if (N <= kFew && N % 4 == 0 && start_cluster",
-    "if (N <= kRuns * kRun) {": "if (N <= kRuns * kRun && N % 2 == 0) {",
+    "if (N <= kRuns * kRun && N": "if (N % 2 == 0 && N <= kRuns * kRun && N",
     "if (clustered && start_cluster": "if (clustered && N % 4 == 0 && start_cluster",
     "too_large = count > kRoom": "too_large = count > kRun",
     "if (N < 1 << 30)": "if (N < 20000)",
-    "kScratch = ((1 << 24) /": "kScratch = ((1 << 14) /",
+    "kScratch = ((1 << 26) /": "kScratch = ((1 << 14) /",
+    "kPlaceBlocks = 264": "kPlaceBlocks = 2",
 }
 COUNTED = "count_in_cluster<1>(data, N) || count_in_cluster<4>(data, N) || count_in_cluster<16>(data, N)"
 SORTING_BF16 = {
@@ -229,6 +239,11 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
         (20003, -1, 1),
         (20003, -2, 0),
         (30001, 3, 0),
+        (30001, -3, 0),
+        (30001, -4, 0),
+        (30001, -5, 1),
+        (30001, -6, 0),
+        (70001, -7, 0),
     ],
     "top_k": [(65537, 128, 0), (100003, 7, 1), (65537, 1, 0), (65536, 128, 2), (65536, 128, 3), (30001, 101, 2)],
     "prefix_sum": [

@@ -53,12 +53,15 @@ def test_no_figure_of_a_warp_is_another_one() -> None:
     """Means are 1, 2, 3 ... in the order in which the observer writes them, the largest 100, 101 ..."""
     found = folded()
     assert found.way_of_block is not None
+    assert found.far_waits_of_warp is not None
+    assert found.way_of_block.far_waits is not None
     spreads = (
-        *(found.barriers, found.waits_of_warp, found.cold_waits_of_warp, found.remote_waits_of_warp),
-        *(found.instructions_of_warp, found.cluster_fences, found.cluster_barriers, found.grid_barriers),
+        *(found.barriers, found.waits_of_warp, found.cold_waits_of_warp, found.far_waits_of_warp),
+        *(found.remote_waits_of_warp, found.instructions_of_warp),
+        *(found.cluster_fences, found.cluster_barriers, found.grid_barriers),
         *(found.fences, found.tickets, found.slept_ns_of_warp),
         *(found.way_of_block.instructions, found.way_of_block.waits, found.way_of_block.cold_waits),
-        found.way_of_block.remote_waits,
+        *(found.way_of_block.far_waits, found.way_of_block.remote_waits),
     )
     numbers = [n for n, name in enumerate(observed.SPREADS) if name != "block_instructions"]
     assert [(each.mean, each.largest) for each in spreads] == [(n + 1, 100 + n) for n in numbers]

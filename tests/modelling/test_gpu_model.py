@@ -30,7 +30,6 @@ ROUND = Constants(
     loads_in_flight=4,
     first_cycles=500,
     block_cycles=500,
-    line_cycles=1,
     wavefront_cycles=0.5,
     slow_instructions=30,
     overlap=200,  # the largest part alone
@@ -260,17 +259,45 @@ def test_sectors_that_are_written_in_pieces_cost_more_of_l2() -> None:
     assert pieces == pytest.approx((1 / 8 + 3 * 7 / 8) * whole)
 
 
-def test_global_memory_takes_lines_or_wavefronts_whichever_is_more() -> None:
-    """A stride of 32 touches 31 lines beside the first and takes 32 wavefronts; neighbours take one."""
-    by_wavefronts = ROUND.model_copy(update={"line_cycles": 0.01, "wavefront_cycles": 2})
+@pytest.mark.parametrize(
+    ("changed", "cycles"),
+    [
+        ({}, 16),
+        ({"lookups": 40}, 40),
+        ({"missed_lines": 32}, 32),
+        ({"missed_lines": 20, "sends": 12}, 22),
+        ({"lookups": 12, "missed_lines": 12, "sends": 4}, 16),
+    ],
+)
+def test_l1_takes_as_long_as_the_slowest_of_what_works_side_by_side_there(
+    changed: dict[str, int], cycles: float
+) -> None:
+    """Wavefronts (32 of half a cycle), banks of tags, lines asked of L2, and the way there for what is stored."""
     one = launch(4096, loads=1, stride=32)
-    lines, wavefronts = (
-        launch_time(one, H200, constants, L2(H200.figures.l2_bytes)).parts_us[Part.L1]
-        for constants in (ROUND, by_wavefronts)
-    )
-    assert wavefronts == pytest.approx(2 * 32 / 31 * lines)
-    near = launch_time(launch(4096, loads=1), H200, ROUND, L2(H200.figures.l2_bytes)).parts_us[Part.L1]
-    assert near == pytest.approx(0.5 / 31 * lines)
+    warps = 4096 * WARPS
+    (traffic,) = one.traffic
+    changes = {name: count * warps for name, count in changed.items()}
+    busy = parts(one.model_copy(update={"traffic": (traffic.model_copy(update=changes),)}))[Part.L1]
+    of_busiest = math.ceil(4096 / SMS) * WARPS
+    assert busy == pytest.approx(H200.microseconds(cycles * of_busiest))
+
+
+def test_l2_takes_longer_for_single_sectors_and_for_what_is_stored() -> None:
+    """A line of a load as long as two sectors of it; a stored one of four sectors as long as eight loaded ones."""
+    dear = ROUND.model_copy(update={"line_sectors": 2, "stored_sectors": 1.5, "stored_line_sectors": 2})
+
+    def l2(constants: Constants, **changes: float) -> float:
+        one = launch(4096, loads=1)
+        (traffic,) = one.traffic
+        asked = one.model_copy(update={"traffic": (traffic.model_copy(update=changes),)})
+        return launch_time(asked, H200, constants, L2(H200.figures.l2_bytes)).parts_us[Part.L2]
+
+    lines = 4096 * WARPS
+    whole = l2(ROUND, missed_lines=lines)
+    assert l2(dear, missed_lines=lines) == pytest.approx(whole)
+    assert l2(dear, missed_lines=4 * lines) == pytest.approx(2 * whole)
+    written = {"store_sectors": 4.0 * lines, "store_lines": float(lines), "load_sectors": 0.0, "missed_sectors": 0.0}
+    assert l2(dear, **written) == pytest.approx(2 * l2(ROUND, **written)) == pytest.approx(2 * whole)
 
 
 def test_a_launch_that_may_start_early_waits_for_no_gap() -> None:

@@ -18,7 +18,7 @@ def found(*lines: str, following: dict[int, list[int]] | None = None, starts: tu
         code.append((address, name, operands.strip()))
     ends = (*starts[1:], len(code))
     blocks = [code[start:end] for start, end in zip(starts, ends, strict=True)]
-    return origins.of_loads(blocks, following or {}, lambda target: target == "converted")
+    return origins.of_loads(blocks, following or {}, lambda target: target == "converted").of_addresses
 
 
 # rbx holds an index's address, rbp an array: the load at 2 brings the index, that at 7 uses it.

@@ -77,6 +77,12 @@ CALLS = (
     "products of long integers",
     "a copy at a time",
     "a ring of three copies",
+    "filled behind a branch",
+    "a search",
+    "a scan",
+    "pieces of two bytes",
+    "pieces of four bytes",
+    "a sector after the other",
     "work from a common counter",
     "waiting for left out",
 )
@@ -180,6 +186,27 @@ def test_arithmetic_of_64_bits_costs_what_a_gpu_makes_of_it(
     assert launch.chained_cycles >= cycles * 1000
 
 
+@pytest.mark.parametrize(
+    ("name", "waits"),
+    [
+        ("filled behind a branch", 16 / 4),
+        ("a search", 10),
+        ("a scan", 13),
+        ("pieces of two bytes", 2),
+        ("pieces of four bytes", 1),
+    ],
+)
+def test_loads_are_on_their_way_together_where_a_gpus_compiler_has_them_so(
+    calls: Mapping[str, CallCounts | NoTrace], name: str, waits: float
+) -> None:
+    """Predicates leave a loop one block, which is unrolled, and shared memory is not where it loads from. But a search
+    has its addresses from what it loads, and a scan does not know whether it goes on. Where pieces of registers meet
+    whole ones, these are split at once."""
+    waits_of_warp = only(calls, name).waits_of_warp
+    assert waits_of_warp is not None
+    assert waits_of_warp.mean == waits
+
+
 @pytest.mark.parametrize(("name", "waits"), [("a copy at a time", 12), ("a ring of three copies", 4)])
 def test_copies_that_are_on_their_way_together_are_waited_for_once(
     calls: Mapping[str, CallCounts | NoTrace], name: str, waits: int
@@ -190,6 +217,41 @@ def test_copies_that_are_on_their_way_together_are_waited_for_once(
     assert loads(launch)[0] == 4 * 2 * 12
     assert launch.waits_of_warp.mean == launch.cold_waits_of_warp.mean == waits
     assert launch.way_of_block.waits.largest == launch.way_of_block.cold_waits.largest == waits
+
+
+def test_a_wait_for_the_other_half_of_a_pair_is_not_for_dram(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Four sectors of each lane's line are two pairs. Each of the loads misses in all 32 lines, and waits."""
+    launch = only(calls, "a sector after the other")
+    assert launch.way_of_block is not None
+    assert launch.far_waits_of_warp is not None
+    assert launch.way_of_block.far_waits is not None
+    assert launch.waits_of_warp.mean == launch.cold_waits_of_warp.mean == launch.way_of_block.cold_waits.mean == 4
+    assert launch.far_waits_of_warp.mean == launch.way_of_block.far_waits.largest == 2
+    (read,) = (each for each in launch.traffic if each.load_requests)
+    assert read.missed_lines == read.missed_sectors == read.lines == 4 * 2 * 4 * 32
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "lookups", "sends"),
+    [("copy", 1, 1, 4), ("vectors", 4, 1, 16), ("every 32nd", 32, 8, 4), ("broadcast", 1, 1, 4)],
+)
+def test_lines_are_looked_up_four_at_once_and_sectors_leave_one_by_one(
+    calls: Mapping[str, CallCounts | NoTrace], name: str, lines: int, lookups: int, sends: int
+) -> None:
+    """Each of 32 warps loads from so many lines and stores to as many as neighbours do."""
+    launch = only(calls, name)
+    stored = 4 if name == "vectors" else 1
+    assert sum(each.lines for each in launch.traffic) == 32 * (lines + stored)
+    assert sum(each.store_lines for each in launch.traffic) == 32 * stored
+    assert sum(each.lookups for each in launch.traffic) == 32 * (lookups + 1)
+    assert sum(each.sends for each in launch.traffic) == 32 * sends
+
+
+def test_what_is_written_in_part_leaves_with_a_mask(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """The last four lanes of 900 write half of a sector. An addition to one word of a line leaves at once."""
+    assert sum(each.sends for each in only(calls, "tail").traffic) == 28 * 4 + 1 + 1
+    launch = only(calls, "atomics on many addresses")
+    assert sum(each.sends for each in launch.traffic) == 64 * 4 * 5
 
 
 def test_sleeps_count(calls: Mapping[str, CallCounts | NoTrace]) -> None:
@@ -297,8 +359,8 @@ def test_threads_that_left_a_loop_wait(calls: Mapping[str, CallCounts | NoTrace]
     assert 32 <= launch.instructions.fp32 <= 34
     assert 0.5 < launch.instructions.active_share < 0.6
     assert launch.waits_of_warp is not None
-    # A GPU's compiler has the passes beyond a multiple of four one by one, then four together: both kinds of lanes.
-    assert launch.waits_of_warp.mean == 3 + 32 / 4
+    # A GPU's compiler has four passes together, and of those beyond a multiple of four two, and then one.
+    assert launch.waits_of_warp.mean == 32 / 4 + 2
 
 
 def test_barriers_are_counted_per_warp(calls: Mapping[str, CallCounts | NoTrace]) -> None:
@@ -598,6 +660,19 @@ def test_paths_come_before_the_place_where_they_meet() -> None:
     assert flow.in_order([1, 2, 3, 4], {1: [2], 2: [4, 1], 4: [3, 4], 3: [1]}) == [1, 2, 4, 3]
     # Out of a loop, 2, one comes to 5 before 3, though 3 is between them.
     assert flow.in_order([1, 2, 3, 5], {1: [2, 5], 2: [2, 3], 5: [3], 3: []}) == [1, 2, 5, 3]
+    # A loop that is entered at 2 and 4 begins where all of its passes come by.
+    entered = {1: [2, 4], 2: [3], 3: [4, 5], 4: [3], 5: []}
+    assert flow.in_order([1, 2, 3, 4, 5], {**entered, 3: [4, 2, 5], 4: [3]}) == [1, 3, 2, 4, 5]
+
+
+def test_loops_that_can_be_unrolled() -> None:
+    """They have no other loop in them, and are left from one place."""
+    branch = {1: [2], 2: [3, 4], 3: [4], 4: [2, 5], 5: []}
+    assert flow.simple_loops(list(branch), branch) == {2: frozenset({2, 3, 4})}
+    assert flow.simple_loops(list(branch), {**branch, 3: [4, 5]}) == {}
+    assert flow.simple_loops(list(branch), {**branch, 3: [3, 4]}) == {3: frozenset({3})}
+    # A compiler may have made two of the jump back.
+    assert flow.simple_loops(list(branch), {**branch, 2: [3, 4], 3: [2, 5]}) == {2: frozenset({2, 3, 4})}
 
 
 def test_registers_are_those_of_the_instance_that_was_launched() -> None:

@@ -20,7 +20,6 @@ ROUND = Constants(
     cycles_per_instruction=4,
     loads_in_flight=4,
     block_cycles=500,
-    line_cycles=1,
     slow_instructions=30,
     overlap=200,  # the largest part alone
 )

@@ -151,12 +151,12 @@ def test_crowded_lines_of_atomics_are_at_most_two_and_a_half_times_as_slow() -> 
     assert parts(one)[Part.ATOMICS] * MHZ == pytest.approx(expected)
 
 
-def test_spilled_registers_take_lines_of_l1() -> None:
+def test_spilled_registers_take_wavefronts_of_l1() -> None:
     """200 bytes a thread, on all SMs side by side."""
     plain = launch(SMS * 64)
     spills = with_(plain, spill_store_bytes=100, spill_load_bytes=100)
     more = parts(spills)[Part.L1] - parts(plain)[Part.L1]
-    assert more * MHZ == pytest.approx(200 * 256 * 64 / 128)
+    assert more * MHZ == pytest.approx(ROUND.wavefront_cycles * 200 * 256 * 64 / 128)
 
 
 def test_reading_and_writing_together_have_a_bandwidth_of_their_own() -> None:

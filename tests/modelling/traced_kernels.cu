@@ -18,6 +18,15 @@ __global__ void broadcast_kernel(const float* in, float* out) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = in[0];
 }
 
+// Each lane goes through a line of its own, a sector after the other, each behind the one before; all hold zeroes.
+__global__ void sectors_kernel(const int* in, float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, at = 32 * i;
+    at += in[at] + 8;
+    at += in[at] + 8;
+    at += in[at] + 8;
+    out[i] = in[at];
+}
+
 __global__ void vector_kernel(const float4* in, float4* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float4 v = in[i];
@@ -381,6 +390,60 @@ template <bool Stores> __global__ void behind_store_kernel(const float* in, floa
     out[threadIdx.x + 32] = sum;
 }
 
+// What is loaded behind a branch goes to shared memory, a float a pass.
+__global__ void filled_kernel(const float* in, float* out, int count, int n) {
+    __shared__ float kept[1024];
+    for (int i = threadIdx.x; i < count; i += blockDim.x)
+        kept[i] = i < n ? in[i] : 0.0f;
+    __syncthreads();
+    out[threadIdx.x] = kept[5 * threadIdx.x % count];
+}
+
+// Each pass goes on from what the one before has loaded.
+__global__ void search_kernel(const float* in, int* out, int n) {
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (in[middle] < threadIdx.x + 1.0f)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    out[threadIdx.x] = low;
+}
+
+// Goes on as long as what it loads says so.
+__global__ void scan_kernel(const float* in, int* out) {
+    int i = 0;
+    while (in[threadIdx.x + 32 * i] < 1.0f)
+        ++i;
+    out[threadIdx.x] = i;
+}
+
+// 16 bytes at once, or piece by piece: two of them, which need each other not.
+template <class Piece> struct alignas(16) Pieces {
+    Piece at[16 / sizeof(Piece)];
+};
+template <class Piece> __device__ Pieces<Piece> pieces(const Piece* from, int n, bool aligned) {
+    constexpr int kPieces = 16 / sizeof(Piece);
+    if (aligned && n >= kPieces)
+        return *(const Pieces<Piece>*)from;
+    Pieces<Piece> found;
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k)
+        found.at[k] = k < n ? from[k] : Piece(0);
+    return found;
+}
+template <class Piece>
+__global__ void pieces_kernel(const Piece* in, Pieces<Piece>* out, int n, bool aligned) {
+    constexpr int kPieces = 16 / sizeof(Piece);
+    int i = threadIdx.x;
+    Pieces<Piece> first = pieces(in + i * kPieces, n, aligned);
+    Pieces<Piece> second = pieces(in + (i + 32) * kPieces, n, aligned);
+    out[i] = first;
+    out[i + 32] = second;
+}
+
 template <class Call> void recorded(const Call& call) {
     cudamaster_cpu_record(1);
     call();
@@ -496,6 +559,18 @@ int main(int argc, char**) {
     recorded([&] { long_products_kernel<<<1, 32>>>((long long*)in, (long long*)out, 1000); });
     recorded([&] { ring_kernel<1><<<4, 64>>>((float4*)in, out, 12); });
     recorded([&] { ring_kernel<3><<<4, 64>>>((float4*)in, out, 12); });
+    recorded([&] { filled_kernel<<<1, 32>>>(in, out, 512, 1000); });
+    recorded([&] { search_kernel<<<1, 32>>>(in, (int*)out, 1023); });
+    float ones[32];
+    for (float& one : ones)
+        one = 1.0f;
+    cudaMemcpy(in + 12 * 32, ones, sizeof ones, cudaMemcpyHostToDevice);
+    recorded([&] { scan_kernel<<<1, 32>>>(in, (int*)out); });
+    cudaMemset(in, 0, n * 4);
+    recorded([&] { pieces_kernel<<<1, 32>>>((short*)in, (Pieces<short>*)out, 100, true); });
+    recorded([&] { pieces_kernel<<<1, 32>>>((int*)in, (Pieces<int>*)out, 100, true); });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { sectors_kernel<<<4, 64>>>(counters, out); });
     recorded([&] { taking_kernel<<<264, 64>>>(counters, in, out, 528, 1024); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<1 << 20, 32>>>(counters, (int*)out, 200000); });

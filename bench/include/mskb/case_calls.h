@@ -99,7 +99,7 @@ class CaseCalls {
     }
 
     void place(const Inputs& inputs) {
-        inputs.place(working_, !options_.launches);
+        inputs.place(working_, !options_.launches, !options_.told);
         masks_[slot_].reset();
     }
 

@@ -55,7 +55,7 @@ class CaseRun {
     static std::string left_out(const Options& options, const Row& row, size_t most_bytes) {
         if (row.sweep && options.work_limit > 0 && row.weight > options.work_limit)
             return "too long for this device";
-        if (size_t needed = footprint(task().buffers(row.sizes), options.launches); needed > most_bytes)
+        if (size_t needed = footprint(task().buffers(row.sizes), options); needed > most_bytes)
             return "needs " + std::to_string(needed >> 20) + " MiB of device memory, " +
                    std::to_string(most_bytes >> 20) + " MiB may be used";
         return "";
@@ -131,10 +131,10 @@ class CaseRun {
 
     // Bytes that a case takes on the device: its buffers, once more the inputs, if they have structure or the reference
     // is given them, and four times the outputs that are compared there; on the CPU device also the copies of the
-    // workers, of which launches need one.
-    static size_t footprint(const std::vector<BufferSpec>& specs, [[maybe_unused]] bool launches) {
+    // workers, of which launches need one, and what is only told none.
+    static size_t footprint(const std::vector<BufferSpec>& specs, [[maybe_unused]] const Options& options) {
 #ifdef MSKB_CPU_DEVICE
-        return (launches ? 2 : 4) * Layout(specs).bytes;
+        return (options.told ? 1 : options.launches ? 2 : 4) * Layout(specs).bytes;
 #else
         size_t written = 0;
         for (const BufferSpec& spec : specs)

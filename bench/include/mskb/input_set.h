@@ -65,10 +65,13 @@ class Inputs {
         structure_seconds_ += seconds_since(start);
     }
 
-    // Puts the inputs into the working buffers and poisons outputs, if anybody looks at them.
-    void place(const std::vector<WorkingBuffer>& working, bool poisons = true) const {
+    // Puts the inputs into the working buffers, without `fills` only what has structure, and poisons outputs, if anybody
+    // looks at them.
+    void place(const std::vector<WorkingBuffer>& working, bool poisons = true, bool fills = true) const {
         for (size_t i = 0; i < specs_.size(); ++i) {
-            if (auto found = rules_.find(i); found != rules_.end())
+            if (auto found = rules_.find(i); found != rules_.end() && !fills)
+                continue;
+            else if (found != rules_.end())
                 fill(working[i].get(), specs_[i], found->second);
             else if (auto made = made_.find(i); made != made_.end())
                 MSKB_CUDA(cudaMemcpyAsync(working[i].get(), made->second->get(), specs_[i].bytes(),

@@ -46,6 +46,7 @@ struct Options {
     bool ahead = false;                 // the candidate is there once a line comes on standard input
     int profile = 0;       // calls of the candidate for a profiler, in place of checks and timing
     bool launches = false; // likewise one call, whose launches its worker prints
+    bool told = false;     // with that: what is launched is not executed, so most inputs are not made
     std::string gpu_node;  // device node of the one GPU that judge and workers find; empty: all are left
 };
 
@@ -58,6 +59,7 @@ inline void usage(const char* program) {
         "          [--profile CALLS] [--baseline WORD]... [--candidate WORD]... [--rival WORD]...\n"
         "          [--reference WORD]... [--reference-limit SECONDS]\n"
         "          [--cores JUDGE,WORKERS] [--pairs N] [--extra-seconds S] [--repeat N] [--launches]\n"
+        "          [--told]\n"
         "          [--gpu-node FILE] [--paper] [--lead] [--helper-core N]... [--ahead] [--output FILE] "
         "[--batch "
         "FILE]\n"
@@ -94,6 +96,7 @@ inline void read_options(Options& o, const char* program, const std::vector<std:
         bool* flag = key == "--baseline-only"   ? &o.baseline_only
                      : key == "--first-failure" ? &o.first_failure
                      : key == "--launches"      ? &o.launches
+                     : key == "--told"          ? &o.told
                      : key == "--ahead"         ? &o.ahead
                      : key == "--paper"         ? &o.paper
                      : key == "--lead"          ? &o.lead

@@ -5,13 +5,13 @@ which it is ready: its operands' and the latency of what makes it. A block's cyc
 grows in it; in a loop, in its later passes, so a sum that a loop hands on costs one addition a pass, and four sums
 beside each other no more. Values are followed through registers, the function's own memory and fragments of matrices;
 what memory brings is there at once, because waits for it are counted elsewhere (origins.py). What comes behind a
-branch waits for what decides it, but for a loop of one block, which nvcc unrolls.
+branch waits for what decides it, but for a loop of one block, or one whose branches become predicates: nvcc unrolls it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -101,13 +101,15 @@ def of_blocks(
     of_instruction: Callable[[str, str], Mapping[str, float]],
     of_call: Callable[[str], Mapping[str, float]],
     of_places: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
+    predicated: Mapping[int, Collection[int]] = MappingProxyType({}),
 ) -> dict[int, float]:
     """Cycles of each basic block of a function by its first address. `blocks` are in the order of flow.py; the others
-    give the kinds of instructions that one stands for, `of_places` those of some instructions by where they are."""
+    give the kinds of instructions that one stands for, `of_places` those of some instructions by where they are. Blocks
+    that are `predicated` are unrolled together."""
     blocks = [lines for lines in blocks if lines]
     starts = [lines[0][0] for lines in blocks]
     position = {start: number for number, start in enumerate(starts)}
-    alone = [start in following.get(start, ()) for start in starts]
+    alone = [start in following.get(start, ()) or start in predicated for start in starts]
     # What stands for one instruction of a GPU, by a loop, has no branch there.
     emulated = [any(name.startswith("call") and _EMULATES in to for _, name, to in lines) for lines in blocks]
     loops = [

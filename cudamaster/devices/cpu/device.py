@@ -50,6 +50,7 @@ _MOST_SHARED_BYTES = 64 << 30  # of memory that the judge and an observed worker
 # A candidate sees none of the user's environment: keys of models are in there.
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "CUDAMASTER_CPU_THREADS")
 _NOTES = "CUDAMASTER_CPU_TRACE"  # the descriptor that an observer writes to
+_TOLD = "CUDAMASTER_CPU_TOLD"  # likewise the executor, which then tells launches in place of executing them
 # Variables of one function, as g++ mangles them: _ZZ <function> E <length> <name>.
 _LOCAL_STATIC = re.compile(r"_ZZ(?P<function>.*)E\d+[A-Za-z_]\w*")
 
@@ -276,9 +277,9 @@ class CpuDevice:
             return run_limited(command, limit_s, environment=environment, held=held)
 
     def run_observed(self, request: JudgeRequest, report: Path, limit_s: float, notes: BinaryIO) -> Ran:
-        """Run a judge whose candidate has an observer, which writes to the open file `notes`."""
+        """Run a judge whose candidate has an observer, which writes to the open file `notes`; or tells its launches."""
         selftest.require(self)
-        environment = {**self._environment(), _NOTES: str(notes.fileno())}
+        environment = {**self._environment(), _TOLD if request.told else _NOTES: str(notes.fileno())}
         with self._held(alone=False) as device:
             held = [device, notes.fileno()]
             words = [*request.command, "--report", str(report)]

@@ -8,26 +8,69 @@ blocks as they like.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+_MOST_TRIED = 300  # blocks of a loop that is entered at several
 
 
 def in_order(blocks: Collection[int], successors: Mapping[int, Sequence[int]]) -> list[int]:
     """Blocks, named by their addresses, in an order along all edges but those back to the start of a loop."""
+    order: list[int] = []
+    for part, head in _parts(blocks, successors):
+        order += part if head is None else [head, *in_order(set(part) - {head}, successors)]
+    return order
+
+
+def simple_loops(blocks: Collection[int], successors: Mapping[int, Sequence[int]]) -> dict[int, frozenset[int]]:
+    """Loops that have no other loop in them and are left from one place, by where they begin: from where they begin or
+    from one other block, or from those alone that go back, as a compiler may have several of these for one."""
+    found: dict[int, frozenset[int]] = {}
+    for part, head in _parts(blocks, successors):
+        if head is None:
+            continue
+        rest = set(part) - {head}
+        if not _largest_loop(rest, successors):
+            backs = {block for block in part if head in successors.get(block, ())}
+            left = {block for block in part if not set(part).issuperset(successors.get(block, ()))}
+            if left <= backs or left == {head} or len(backs) == len(left) == 1:
+                found[head] = frozenset(part)
+        found.update(simple_loops(rest, successors))
+    return found
+
+
+def _parts(
+    blocks: Collection[int], successors: Mapping[int, Sequence[int]]
+) -> Iterator[tuple[Sequence[int], int | None]]:
+    """Loops, each with where it begins, and single blocks in an order along all edges between them.
+
+    A compiler may enter a loop amid a pass for the first one. It begins then where most of its passes come by: without
+    that block the loops that are left are smallest, of those where it is entered if that is most of it.
+    """
     inside = set(blocks)
     edges = {block: [to for to in successors.get(block, ()) if to in inside] for block in inside}
     parts = _strongly_connected(sorted(inside), edges)
     part_of = {block: number for number, part in enumerate(parts) for block in part}
-    order: list[int] = []
     for number in _topological(parts, part_of, edges):
         part = parts[number]
-        if len(part) == 1:
-            order += part
+        if len(part) == 1 and part[0] not in edges[part[0]]:
+            yield part, None
             continue
         entered = {to for block in inside if part_of[block] != number for to in edges[block] if part_of[to] == number}
-        head = min(entered or part)
-        rest = set(part) - {head}
-        order += [head, *in_order(rest, successors)]
-    return order
+        heads = sorted(entered or part)
+        if len(heads) > 1:
+            left = {block: _largest_loop(set(part) - {block}, successors) for block in heads}
+            if 2 * min(left.values()) > len(part) <= _MOST_TRIED:
+                left = {block: _largest_loop(set(part) - {block}, successors) for block in sorted(part)}
+            heads = [min(left, key=lambda block: left[block])]
+        yield part, heads[0]
+
+
+def _largest_loop(blocks: Collection[int], successors: Mapping[int, Sequence[int]]) -> int:
+    """How many blocks the largest loop has, 0 where there is none."""
+    inside = set(blocks)
+    edges = {block: [to for to in successors.get(block, ()) if to in inside] for block in inside}
+    parts = _strongly_connected(sorted(inside), edges)
+    return max((len(part) for part in parts if len(part) > 1 or part[0] in edges[part[0]]), default=0)
 
 
 def _topological(

@@ -5,7 +5,8 @@ call, from one jump or jump target to the next; an instruction's name decides it
 vector instructions, compiled as toolchain.py says, which is near what nvcc makes of the same source:
 
 - moves, stack traffic and call-outs cost nothing: a GPU has registers enough, and accesses to memory are counted apart
-- four passes of a loop of one block pay once for its counting and its jump, since nvcc unrolls it
+- four passes of a loop of one block, or of one whose branches nvcc makes predicates, pay once for its counting and its
+  jump, since nvcc unrolls it; such branches cost nothing
 - a product and a sum of one block are one fused instruction
 - a call of a function that is one instruction on a GPU, or a subroutine there too, counts as that
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -34,8 +35,15 @@ _FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
 _CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
 _UNROLLED = 4
+# Of a loop whose branches become predicates: blocks, and instructions of a pass. On an H200, nvcc unrolls such loops of
+# 40 instructions, and not those of more in which branches are left.
+_MOST_PREDICATED, _MOST_UNROLLED = 12, 40
+_LANE, _SHARED_PLACE = "<cudamaster_cpu_lane", "<cudamaster_cpu_shared_place"
+_MEETS = frozenset({"control", "shuffle", "matrix"})  # what calls are that no predicate stands before
 _TARGET = re.compile(r"^([0-9a-f]+) <")
 _BLOCK = "__sanitizer_cov_trace_pc"
+
+_Lines = list[tuple[int, str, str]]
 
 # With what finds out whether the short way will do, and goes around the other: 17 and 12 cycles on an H200.
 _DIVISION: Mapping[str, int] = {"special": 1, "fma": 8, "fp32": 2, "control": 5}
@@ -150,15 +158,19 @@ _JUMP = re.compile(r"^j(?!mp)[a-z]+$")
 class Code:
     """A traced executable: instructions of each basic block by the return address of its call-out, and the places
     behind calls in an order in which threads of a warp meet again. `origins` of a place behind a load's call-out are
-    those of the loads that its address is made from (origins.py), `functions` symbols by where they begin, and `chains`
-    of a basic block the cycles of instructions that wait for each other (chains.py). Addresses count from where the
-    program lies."""
+    those of the loads that its address is made from (origins.py), `functions` symbols by where they begin, `chains` of
+    a basic block the cycles of instructions that wait for each other (chains.py), and `loops`, of one that nvcc makes
+    into one with others of its loop, the first of these. `split` are loads whose values are taken apart behind them,
+    `alone` places in loops whose passes wait for each other. Addresses count from where the program lies."""
 
     blocks: Mapping[int, Mapping[str, float]]
     order: Sequence[int]
     origins: Mapping[int, Sequence[int]] = field(default_factory=dict)
     functions: Mapping[int, str] = field(default_factory=dict)
     chains: Mapping[int, float] = field(default_factory=dict)
+    loops: Mapping[int, int] = field(default_factory=dict)
+    split: Sequence[int] = ()
+    alone: Sequence[int] = ()
 
 
 def code_of(executable: Path) -> Code:
@@ -185,6 +197,9 @@ def code_in(listing: str) -> Code:
     order: list[int] = []
     came_from: dict[int, Sequence[int]] = {}
     chained: dict[int, float] = {}
+    looped: dict[int, int] = {}
+    split: list[int] = []
+    alone: list[int] = []
     for lines in _functions(listing):
         stretches = list(_stretches(lines))
         places = {stretch.start: stretch.places for stretch in stretches}
@@ -193,20 +208,94 @@ def code_in(listing: str) -> Code:
         order += [place for start in in_order for place in places[start]]
         of_start = {stretch.start: stretch.lines for stretch in stretches}
         blocks = [of_start[start] for start in in_order]
-        came_from.update(origins.of_loads(blocks, following, _passes_on))
+        found_origins = origins.of_loads(blocks, following, _passes_on)
+        came_from.update(found_origins.of_addresses)
+        split += found_origins.split
         values = addresses.values_of(blocks, following)
-        cycles = chains.of_blocks(blocks, following, _of_instruction, _of_call, values)
+        simple = flow.simple_loops(in_order, following).values()
+        chasing = [inside for inside in simple if _chases(inside, in_order, places, following, found_origins)]
+        alone += [place for inside in chasing for start in inside for place in places[start]]
+        shared = [inside for inside in simple if inside not in chasing]
+        predicated = _predicated(shared, of_start, values)
+        emulated = {start for inside in simple if _emulates(inside, of_start) for start in inside}
+        cycles = chains.of_blocks(blocks, following, _of_instruction, _of_call, values, predicated)
         found.update({place: Counter(_COMPARISON) for place in _comparisons(lines)})
+        callouts = {stretch.start: stretch.callout for stretch in stretches}
+        for inside in set(predicated.values()):
+            several = [place for start in in_order if start in inside and (place := callouts[start]) is not None]
+            looped.update(dict.fromkeys(several, several[0]))
         last: int | None = None  # the call-out before, in the order of addresses
         for stretch in stretches:
             last = stretch.callout or last
             if last is None:
                 continue
-            found.setdefault(last, Counter()).update(_kinds(stretch, values))
+            if stretch.start in emulated:
+                words = sum(_LANE in operands for _, _, operands in stretch.lines)
+                found.setdefault(last, Counter()).update({"integer": -words})
+                continue
+            found.setdefault(last, Counter()).update(_kinds(stretch, values, predicated.get(stretch.start)))
             if more := cycles.get(stretch.start, 0.0):
                 chained[last] = chained.get(last, 0.0) + more
     functions = {int(head[1], 16): head[2] for line in listing.splitlines() if (head := _FUNCTION.match(line))}
-    return Code({place: _fused(block) for place, block in found.items()}, order, came_from, functions, chained)
+    return Code(
+        {place: _fused(block) for place, block in found.items()},
+        order,
+        came_from,
+        functions,
+        chained,
+        looped,
+        split,
+        alone,
+    )
+
+
+def _emulates(inside: frozenset[int], lines: Mapping[int, _Lines]) -> bool:
+    """Whether a loop stands for one instruction of a GPU, ldmatrix or stmatrix: the words of a lane one after another.
+    Each is a request to shared memory, and is counted as one more instruction there."""
+    called = " ".join(to for start in inside for _, name, to in lines[start] if name.startswith("call"))
+    return _LANE in called and _SHARED_PLACE in called
+
+
+def _chases(
+    inside: frozenset[int],
+    order: Sequence[int],
+    places: Mapping[int, Sequence[int]],
+    following: Mapping[int, Sequence[int]],
+    found: origins.Origins,
+) -> bool:
+    """Whether loads of a loop's pass have their addresses from the pass before, as those of a list or a search, or that
+    there is a next pass hangs on what is loaded."""
+    number = {
+        place: at for at, place in enumerate(place for start in order if start in inside for place in places[start])
+    }
+    if any(
+        not inside.issuperset(following.get(start, ())) and found.decides.get(start, frozenset()) & number.keys()
+        for start in inside
+    ):
+        return True
+    return any(
+        number.get(origin, -1) >= number[place]
+        for place in found.loads & number.keys()
+        for origin in found.of_addresses.get(place, ())
+    )
+
+
+def _predicated(
+    loops: Iterable[frozenset[int]], lines: Mapping[int, _Lines], values: Mapping[int, Mapping[str, float]]
+) -> dict[int, frozenset[int]]:
+    """Blocks of loops of several blocks that nvcc makes into one, with all blocks of their loop: it unrolls these by
+    four, and their branches become predicates."""
+    found: dict[int, frozenset[int]] = {}
+    for inside in loops:
+        every = [line for start in inside for line in lines[start]]
+        calls = [target[1] for _, name, to in every if name.startswith("call") and (target := x86.CALLED.search(to))]
+        if not 1 < len(inside) <= _MOST_PREDICATED or any(
+            _MEETS & _of_call(target).keys() for target in calls if target != _BLOCK
+        ):
+            continue
+        if sum(sum(_of_line(*line, values).values()) for line in every) <= _MOST_UNROLLED:
+            found.update(dict.fromkeys(inside, inside))
+    return found
 
 
 def _passes_on(target: str) -> bool:
@@ -230,9 +319,6 @@ class _Stretch:
     places: list[int] = field(default_factory=list)
     following: list[int] = field(default_factory=list)
     lines: list[tuple[int, str, str]] = field(default_factory=list)
-
-
-_Lines = list[tuple[int, str, str]]
 
 
 def _stretches(lines: _Lines) -> Iterator[_Stretch]:
@@ -271,14 +357,18 @@ def _jump(stretch: _Stretch, name: str, operands: str, address: int, lines: _Lin
         stretch.following += [] if behind is None else [behind]
 
 
-def _kinds(stretch: _Stretch, values: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-    """What a stretch's instructions stand for. nvcc unrolls a loop of one stretch: so many passes pay once for its
-    counting."""
+def _kinds(
+    stretch: _Stretch, values: Mapping[int, Mapping[str, float]], loop: frozenset[int] | None
+) -> dict[str, float]:
+    """What a stretch's instructions stand for. nvcc unrolls a loop of one stretch, or `loop`: so many passes pay once
+    for its counting."""
     found: dict[str, float] = {}
     for place, name, operands in stretch.lines:
         for kind, count in _of_line(place, name, operands, values).items():
             found[kind] = found.get(kind, 0) + count
-    if stretch.start in stretch.following:
+    if loop is not None and loop.issuperset(stretch.following):
+        found.pop("control", None)
+    elif stretch.start in stretch.following or loop is not None:
         for kind in ("counting", "control"):
             found[kind] = found.get(kind, 0) / _UNROLLED
     return found

@@ -4,6 +4,7 @@
 #include "observe.h"
 #include "streams.h"
 
+#include <link.h>
 #include <pthread.h>
 #include <algorithm>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
 #include <thread>
 #include <unistd.h>
 
@@ -206,6 +208,36 @@ void run_job(Job& job, unsigned workers) {
     close_after_launch();
 }
 
+// Of the call that is recorded: the kernels that it has launched, where launches are told in place of being executed.
+bool in_recorded_call = false;
+std::set<const void*>& told_kernels() {
+    static auto* kernels = new std::set<const void*>;
+    return *kernels;
+}
+
+// The descriptor that launches of the recorded call are told to; -1 where they are executed.
+int told_to() {
+    static const int output = [] {
+        const char* wanted = std::getenv("CUDAMASTER_CPU_TOLD");
+        return wanted ? static_cast<int>(std::strtol(wanted, nullptr, 10)) : -1;
+    }();
+    return in_recorded_call ? output : -1;
+}
+
+// A line for each kernel of a call. It is known by its place in the program, an instance of a template by its own.
+void tell(const CudamasterCpuLaunch& launch) {
+    if (!told_kernels().insert(kernel_key(launch)).second)
+        return;
+    uintptr_t base = 0;
+    auto take = [](dl_phdr_info* info, size_t, void* to) {
+        *static_cast<uintptr_t*>(to) = info->dlpi_addr;
+        return 1; // the first entry is the program itself
+    };
+    dl_iterate_phdr(take, &base);
+    dprintf(told_to(), "kernel %zx %s\n",
+            static_cast<size_t>(reinterpret_cast<uintptr_t>(kernel_key(launch)) - base), launch.kernel);
+}
+
 cudaError_t check(const CudamasterCpuLaunch& launch) {
     const dim3 &grid = launch.grid, &block = launch.block;
     if (!grid.x || !grid.y || !grid.z || grid.x > kMaxGridX || grid.y > kMaxGridYZ || grid.z > kMaxGridYZ)
@@ -266,6 +298,10 @@ cudaError_t executor::run_launch(const CudamasterCpuLaunch& given) {
         return report(sticky);
     if (cudaError_t error = check(*launch))
         return report(error);
+    if (told_to() >= 0) {
+        tell(*launch);
+        return report(cudaSuccess);
+    }
     Job job;
     job.launch = launch;
     job.shape = cluster_shape(*launch);
@@ -384,5 +420,12 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void*
 }
 
 void cudamaster_cpu_record(int on) {
+    if (told_to() >= 0)
+        dprintf(told_to(), "end\n"); // of the call before
+    in_recorded_call = on != 0;
+    if (told_to() >= 0) {
+        told_kernels().clear();
+        dprintf(told_to(), "call\n");
+    }
     observe::recording(on != 0);
 }

@@ -3,8 +3,8 @@
 //      long as the rest. Blocks of one launch can tell each other through memory, but on an H200 that takes 0.7, 1.5
 //      and 3.3 µs beyond an empty launch among 8, 32 and 128 blocks, and needs a cooperative launch or words that an
 //      earlier call left. Instead the eight blocks of a cluster share out all that lies before it, a vector of each
-//      earlier cluster for each thread, requested together with its own one. Each warp sends two numbers to all
-//      blocks of its cluster, whose barriers count them, and that is the only exchange. No state is left between
+//      earlier cluster for each thread, requested together with its own one. Each block sends one number to each
+//      block of its cluster, whose barriers count them, and that is the only exchange. No state is left between
 //      calls, sums of up to 2^18 elements have a fixed order, and what fits in one tile is scanned by one block.
 //      262144 elements take 2.5 to 2.7 µs beyond an empty launch, step 1 takes 8.1, in turn with it. By flags in
 //      memory it was 3.2 to 3.9, by one cluster that keeps all elements 5. Those times are from before the wait had
@@ -16,7 +16,9 @@
 //      7.9, 8.5, 8.5, 9.2 and 10.3 in the same run, where twice CUB's speed would be faster than a copy. On another
 //      machine an empty kernel took 2.75, and that held at 1024 alone.
 //      Where the own tile is scanned while the others come, and whole tiles have code of their own, 262144 take 0.1
-//      less; clusters of 16, which each multiprocessor reads half as much for, another 0.1.
+//      less; clusters of 16, which each multiprocessor reads half as much for, another 0.1. A block sends one number
+//      again, the sum of its share with that of its tile where the tile is before the other block's, and 262144 go
+//      to eight clusters of 16, of which those that read most begin first: 2.4 µs, CUB 5.5 in the same run.
 //      Longer inputs go in rounds of a tile for each block, with all blocks there at once. Blocks tell each other by
 //      words that hold the time, so that an earlier call's are known. In step with each other they waited 1 µs a
 //      round, and 2^26 took 191 to 280 µs, 175 with a look back tile by tile. With a ring of tiles that the copy
@@ -25,11 +27,8 @@
 // flags: -O3
 #include <cuda_runtime.h>
 
-constexpr int kThreads = 256;
-constexpr int kWidth = 4;      // elements in 16 bytes
-constexpr int kAlone = 1;      // vectors of 16 bytes a thread of a block that has all elements
-constexpr int kMaxBlocks = 64; // in clusters
-constexpr int kNap = 20;       // nanoseconds
+constexpr int kWidth = 4; // elements in 16 bytes
+constexpr int kNap = 20;  // nanoseconds
 constexpr unsigned kFullMask = 0xffffffffu;
 
 // The sum over a warp, or over each group of kLanes of it.
@@ -136,15 +135,14 @@ __device__ __forceinline__ void prefix_sum_wait_for_cluster() {
 }
 
 // Writes to the same place in the shared memory of another block, whose barrier counts the bytes.
-__device__ __forceinline__ void prefix_sum_send(int block, unsigned place, float2 value, unsigned barrier) {
+__device__ __forceinline__ void prefix_sum_send(int block, unsigned place, float value, unsigned barrier) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     unsigned its_place, its_barrier;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(its_place) : "r"(place), "r"(block));
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(its_barrier) : "r"(barrier), "r"(block));
-    asm volatile(
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(its_place),
-        "f"(value.x), "f"(value.y), "r"(its_barrier)
-        : "memory");
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(its_place),
+                 "f"(value), "r"(its_barrier)
+                 : "memory");
 #endif
 }
 
@@ -158,44 +156,72 @@ __device__ __forceinline__ void prefix_sum_wait(unsigned barrier) {
 #endif
 }
 
+// The sum of a number of each warp or block, or of the first ones: read whole by each thread, as few of them cost less
+// than shuffles do.
+template <int kCount>
+__device__ __forceinline__ float prefix_sum_of(const float* numbers, int first = kCount) {
+    float sums[4];
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+        float4 of = *(const float4*)(numbers + i);
+        const float four[] = {of.x, of.y, of.z, of.w};
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            if (i == 0)
+                sums[k] = k < first ? four[k] : 0.0f;
+            else
+                sums[k] += i + k < first ? four[k] : 0.0f;
+    }
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 // A tile per block, kVectors vectors of 16 bytes a thread. The blocks of a cluster share out what is before it, and
-// each warp tells all others what it found. Where the grid is one block, it needs no cluster. Input and output are
-// aligned to 16 bytes. Whole tiles need no code for an end, so what runs lies together: instructions are cold, too.
-template <int kVectors, int kCluster, bool kWhole>
+// each block tells each other one the sum of its share, with its tile's where that is before the other's. Where the
+// grid is one block, it needs no cluster. Input and output are aligned to 16 bytes. Whole tiles need no code for an
+// end, so what runs lies together: instructions are cold, too.
+template <int kThreads, int kVectors, int kCluster, int kClusters, bool kWhole>
 __global__ void __launch_bounds__(kThreads)
     prefix_sum_kernel_optimized(float* output, const float* input, int N) {
     constexpr int kWarps = kThreads / 32;
-    constexpr int kAll = kWarps * kCluster; // of the cluster
     constexpr bool kOneBlock = kCluster == 1;
-    constexpr int kMaxEarlier = kOneBlock ? 1 : kMaxBlocks / kCluster - 1;
-    __shared__ float2 of_warps[kAll]; // before the cluster, and of the tile
+    constexpr int kMaxEarlier = kOneBlock ? 1 : kClusters - 1;
+    __shared__ __align__(16) float of_warps[kWarps], of_shares[kWarps], of_blocks[kCluster];
     __shared__ unsigned long long arrived;
     unsigned barrier = prefix_sum_shared(&arrived);
-    int rank = blockIdx.x % kCluster, lane = threadIdx.x % 32;
-    int warp = rank * kWarps + threadIdx.x / 32; // of all
-    int first = ((blockIdx.x * kWarps + threadIdx.x / 32) * kVectors * 32 + lane) * kWidth;
+    int rank = blockIdx.x % kCluster, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int cluster = blockIdx.x / kCluster;
+    // Eight clusters of 16 may not find a multiprocessor for each block at once: those that read most begin first.
+    if (kCluster * kClusters > 64)
+        cluster = gridDim.x / kCluster - 1 - cluster;
+    int first = (((cluster * kCluster + rank) * kWarps + warp) * kVectors * 32 + lane) * kWidth;
     uint4 own[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v)
         own[v] = kWhole ? *(const uint4*)(input + first + v * 32 * kWidth)
                         : prefix_sum_load(input, first + v * 32 * kWidth, N);
     uint4 earlier[kMaxEarlier][kVectors]; // of each cluster, all under way before the first is used
-    int cluster = blockIdx.x / kCluster;
     if (!kOneBlock) {
+        if (cluster > 0) { // a branch, so that nvcc has the own tile asked for first
+            const uint4* share = (const uint4*)input + rank * kVectors * kThreads + threadIdx.x;
 #pragma unroll
-        for (int c = 0; c < kMaxEarlier; ++c)
+            for (int c = 0; c < kMaxEarlier; ++c)
 #pragma unroll
-            for (int v = 0; v < kVectors; ++v)
-                if (c < cluster)
-                    earlier[c][v] = ((
-                        const uint4*)input)[((c * kCluster + rank) * kVectors + v) * kThreads + threadIdx.x];
-        prefix_sum_expect(barrier, kAll * sizeof(float2));
+                for (int v = 0; v < kVectors; ++v)
+                    if (c < cluster)
+                        earlier[c][v] = share[(c * kCluster * kVectors + v) * kThreads];
+        }
+        prefix_sum_expect(barrier, kCluster * sizeof(float));
     }
     // The own tile came first: it is scanned while the others are on their way.
     float x[kVectors][kWidth], offsets[kVectors];
     float sum = prefix_sum_scan(own, x, offsets);
-    float before = 0.0f;
+    if (lane == 0)
+        of_warps[warp] = sum;
+    __syncthreads();
+    float part = prefix_sum_of<kWarps>(of_warps, warp);
+    float told = rank < lane ? prefix_sum_of<kWarps>(of_warps) : 0.0f; // to a block behind this one
     if (!kOneBlock) {
+        float before = 0.0f;
 #pragma unroll
         for (int c = 0; c < kMaxEarlier; ++c)
 #pragma unroll
@@ -203,26 +229,25 @@ __global__ void __launch_bounds__(kThreads)
                 float y[kWidth];
                 prefix_sum_unpack(y, earlier[c][v]);
 #pragma unroll
-                for (int k = 1; k < kWidth; ++k)
-                    y[0] += y[k];
+                for (int distance = kWidth / 2; distance > 0; distance /= 2)
+#pragma unroll
+                    for (int k = 0; k < distance; ++k)
+                        y[k] += y[k + distance];
                 if (c < cluster)
                     before += y[0];
             }
         before = prefix_sum_warp_sum(before);
-        prefix_sum_wait_for_cluster();
-        if (lane < kCluster)
-            prefix_sum_send(lane, prefix_sum_shared(&of_warps[warp]), make_float2(before, sum), barrier);
-        prefix_sum_wait(barrier);
-    } else {
         if (lane == 0)
-            of_warps[warp] = make_float2(before, sum);
+            of_shares[warp] = before;
+        prefix_sum_wait_for_cluster();
         __syncthreads();
+        if (threadIdx.x < kCluster) {
+            told += prefix_sum_of<kWarps>(of_shares);
+            prefix_sum_send(lane, prefix_sum_shared(&of_blocks[rank]), told, barrier);
+        }
+        prefix_sum_wait(barrier);
+        part += prefix_sum_of<kCluster>(of_blocks);
     }
-    float part = 0.0f;
-#pragma unroll
-    for (int i = lane; i < kAll; i += 32)
-        part += of_warps[i].x + (i < warp ? of_warps[i].y : 0.0f);
-    part = prefix_sum_warp_sum(part);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
@@ -442,6 +467,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks)
 }
 
 // GPUs without clusters and copy engine: a block takes the next tile, scans it and looks back for what is before it.
+constexpr int kClearThreads = 256;
 constexpr int kLongThreads = 512;
 constexpr int kLongVectors = 8; // of a thread
 constexpr int kLongTile = kLongThreads * kLongVectors * kWidth;
@@ -552,10 +578,12 @@ __global__ void __launch_bounds__(kLongThreads)
 }
 
 // Whether clusters could be started: a GPU before sm_90 has none, and not every GPU has those of 16 blocks.
-template <int kVectors, int kCluster> bool prefix_sum_clusters(float* output, const float* input, int N) {
+template <int kThreads, int kVectors, int kCluster, int kClusters>
+bool prefix_sum_clusters(float* output, const float* input, int N) {
     constexpr int kTiles = kCluster * kThreads * kVectors * kWidth;
-    auto kernel = N % kTiles == 0 ? prefix_sum_kernel_optimized<kVectors, kCluster, true>
-                                  : prefix_sum_kernel_optimized<kVectors, kCluster, false>;
+    auto kernel = N % kTiles == 0
+                      ? prefix_sum_kernel_optimized<kThreads, kVectors, kCluster, kClusters, true>
+                      : prefix_sum_kernel_optimized<kThreads, kVectors, kCluster, kClusters, false>;
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {kCluster, 1, 1};
@@ -605,7 +633,7 @@ template <int kBlockThreads, int kBlocks> bool prefix_sum_rounds(float* output, 
 
 void prefix_sum_long(float* output, const float* input, int N) {
     int tiles = (N - 1) / kLongTile + 1;
-    prefix_sum_clear_kernel_optimized<<<(tiles - 1) / kThreads + 1, kThreads>>>(tiles);
+    prefix_sum_clear_kernel_optimized<<<(tiles - 1) / kClearThreads + 1, kClearThreads>>>(tiles);
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
@@ -618,18 +646,18 @@ void prefix_sum_long(float* output, const float* input, int N) {
 }
 
 extern "C" void prefix_sum_optimized(float* output, const float* input, int N) {
-    constexpr int kMost = kMaxBlocks * kThreads * kWidth; // elements, of one vector a thread
     bool aligned = (((size_t)output | (size_t)input) & 15) == 0, started = false;
-    if (aligned && N <= kThreads * kAlone * kWidth) {
-        prefix_sum_kernel_optimized<kAlone, 1, false><<<1, kThreads>>>(output, input, N);
+    if (aligned && N <= 1024) {
+        prefix_sum_kernel_optimized<256, 1, 1, 1, false><<<1, 256>>>(output, input, N);
         return;
     }
-    if (aligned && N <= kMost)
-        started = prefix_sum_clusters<1, 8>(output, input, N);
-    else if (aligned && N <= 2 * kMost)
-        started = prefix_sum_clusters<2, 8>(output, input, N);
-    else if (aligned && N <= 4 * kMost)
-        started = prefix_sum_clusters<4, 16>(output, input, N) || prefix_sum_clusters<4, 8>(output, input, N);
+    if (aligned && N <= 1 << 16)
+        started = prefix_sum_clusters<256, 1, 8, 8>(output, input, N);
+    else if (aligned && N <= 1 << 17)
+        started = prefix_sum_clusters<256, 2, 8, 8>(output, input, N);
+    else if (aligned && N <= 1 << 18)
+        started = prefix_sum_clusters<256, 2, 16, 8>(output, input, N) ||
+                  prefix_sum_clusters<256, 4, 8, 8>(output, input, N);
     if (!started) // larger tiles of longer inputs, for fewer rounds
         started = N <= 1 << 22 ? prefix_sum_rounds<256, 2>(output, input, N)
                                : prefix_sum_rounds<512, 1>(output, input, N);

@@ -1,26 +1,20 @@
 // idea: One launch: a cluster counts values, and each block writes its slice
-// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Values of 16
-//      bits need not be compared: how often each occurs says where it begins. Up to 65536 elements the 16 blocks
-//      of a cluster all read all elements, and each counts, in shared memory, the 4096 values of its share; for
-//      those of others it has one counter, as adding is faster than a branch around it, and additions of a warp
-//      to one counter are one. Counters are so placed that powers of two and the like do not meet in one bank of
-//      shared memory: 6.7 µs instead of 11.4, for 0.3 µs more for other values; two keys together are held
-//      against the limit of the share, as integer instructions bind this loop, too. Blocks tell each other how
-//      many elements they have, and then where each value begins, to the block that writes this slice of the
-//      array: there all else is the largest value before it. So all blocks write equal parts, and no order of
-//      values makes it slow. Up to 1024 elements, blocks compare their share of them with all. More than 65536
-//      are counted by all blocks, half of the values each, with the sums of 256 groups of values; in a second
-//      launch a block finds the groups that are in its share of the array, and writes it as above. On the device
-//      of an H200, over an empty launch, 256 elements take 1.3 µs, 1024 take 2.2, 4096 take 3.2, 16384 take 3.8
-//      and 65536 take 7.5, where bitonic sorts took 2.4, 3.3, 6.9, 8.8 and 11.4, and CUB takes 7.8, 7.6, 8.0, 30
-//      and 32. Other orders and extremes of 65536 take 6.1 to 8.6, whole calls 6.8 to 9.5, 128 values of one
-//      bank 10.4 (32.6). Counting bins of samples, as in fp32, takes 7.5 in whole calls, and 8 to 10 for other
-//      orders. In all, 2^17 take 17 µs (CUB 37) and 2^20 18 (CUB 49), where one block that found all values took
-//      31 and 33; with bit patterns at random, which have most of the values, 18 and 22 (63 and 77; CUB 38 and
-//      49). 2^26 take 120 (141; CUB 766). To count 65536 elements with counters in memory took 26, and 43 to 67
-//      with one value or two. What binds it now: at 65536 reading and counting, 8800 of 17900 cycles before
-//      others' values had one counter; at 4096 they take 1500 of 6000, and the barriers of the cluster with what
-//      blocks tell each other 3000; of long arrays it is the counting, some 80 µs at 2^26.
+// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Values of 16 bits
+//      need not be compared: how often each occurs says where it begins. Up to 65536 elements the 16 blocks of a
+//      cluster all read all elements, and each counts, in shared memory, the 4096 values of its share; for those of
+//      others it has one counter, as adding is faster than a branch around it, and additions of a warp to one counter
+//      are one. Counters are so placed that powers of two and the like do not meet in one bank. Blocks tell each
+//      other how many elements they have, and then where each value begins, to the block that writes this slice of
+//      the array: there all else is the largest value before it. So all blocks write equal parts, and no order of
+//      values makes it slow. Up to 1024 elements, blocks compare their share of them with all. More than 65536 are
+//      counted by all blocks, half of the values each, with the sums of 256 groups of values; in a second launch a
+//      block finds the groups that are in its share of the array, and writes it as above. On the device of an H200,
+//      over an empty launch, 256 elements take 1.3 µs, 1024 take 2.2, 4096 take 3.2, 16384 take 3.8 and 65536 take
+//      7.5, other orders 6.1 to 10.4, where bitonic sorts took 2.4, 3.3, 6.9, 8.8 and 11.4, and CUB takes 7.8, 7.6,
+//      8.0, 30 and 32. 2^20 take 18 (CUB 49) and 2^26 120 (CUB 766). What binds it now: at 65536 reading and
+//      counting, 8800 of 17900 cycles before others' values had one counter; at 4096 they take 1500 of 6000, and the
+//      barriers of the cluster with what blocks tell each other 3000; of long arrays it is the counting, some 80 µs
+//      at 2^26.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>

@@ -1,43 +1,21 @@
 // idea: One launch: all blocks count the same samples, so each knows where its keys belong
-// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block has
-//      512 elements and, beside them, 2048 samples of the whole array, which all blocks take alike. It counts
-//      the samples in 2048 even bins of their values: so without asking each other all have the same 128
-//      buckets, each of some bins, and a key finds its bucket by two multiplications. What a block has of a
-//      bucket goes to a cell of 64 bytes, with the number of its keys and where they begin, in whole sectors
-//      (word by word, barrier and loads took 1400 cycles more). After one barrier of the grid a block reads the
-//      cells of its bucket, in one trip. It counts the keys in 2048 bins, from the least to the largest, sums
-//      up, and compares the few neighbours that may share a bin. Counting takes the place of two bitonic sorts.
-//      Samples that crowd in a bin are counted again by bins of keys, as unsigned integers in the order of the
-//      floats, which are even in the logarithm. If then a bin has equal samples, its buckets share keys of that
-//      value; if it has different ones, the samples and the runs are sorted after all. Keys that have no room in
-//      a cell are fetched by themselves. Where there are few values, bins have equal keys, and all are in order
-//      as they lie: 300 integers take 7 µs instead of 10. Samples may hide most keys, so that a bucket is too
-//      large for a block. So each adds to a counter when it knows its bucket, and looks at it when it is done;
-//      if a bucket was too large, all sort what they had at first, and merge runs four at a time, in the same
-//      launch: 26 µs, at most 34, where one block that merged its bucket took 1700. All threads of a block are
-//      at each barrier: racecheck takes barriers of some warps for none. Up to 8192 elements the blocks are a
-//      cluster, whose barrier takes less than that of the grid. Up to 4096 elements the 16 blocks of a cluster
-//      all read all elements, and sort the same 128 samples by counting how many are below each. So a block
-//      knows without asking which elements are its own, where they begin in the array, and in which eighth of
-//      its share each lies, and compares it with that eighth alone; equal ones go by their place. (If samples
-//      hide most keys and an eighth is large, it sorts its share: 29 µs instead of 300.) The barrier only tells
-//      that all have read. Up to 1024, blocks compare their share with all. More than 65536 are sorted by digits
-//      of 8 bits, in tiles that look back at what those before them have counted; which lanes have the same
-//      digit is found by few instructions, as they bind these passes; their second array is the module's up to
-//      2^24 elements, and what is beyond them is asked for while the GPU counts. On an H200, over an empty
-//      launch, 65536 elements take 6.2 µs, where two bitonic sorts a block took 11.3 in the same run; normal,
-//      exponential and random bit patterns 6.3 to 6.9, sorted, reversed and equal inputs and inputs of two
-//      values, five or extremes 7.7 to 8.8 (before: 10.2 to 10.5), 16384 elements 6.0 (9.2), 5000 6.2 (10.0). Of
-//      whole calls merges in three launches took 28 µs, and CUB takes 66. On the device over an empty launch,
-//      256 elements take 1.4, 1024 take 2.2 and 4096 take 5.0, where one block that sorted took 2.4 and 3.4, and
-//      16 that sorted twice 7.0; CUB takes 10.9, 11.2 and 12.1. 2^24 take 370 µs (CUB 434). Whole calls of 2^25
-//      take 772 µs (CUB 784) and of 2^26 1630 (CUB 1460), of equal keys 1500 (CUB 1060), some 300 of them for
-//      memory; with 288 MB in the module, not 70, they took 1340, and with all memory asked for 2000 to 2900.
-//      What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900;
-//      counting, summing up and placing 2600 before the barrier and 2300 after it, as latency of shared memory,
-//      shuffles and block barriers one after the other. The largest bucket takes 1300 more, as some of its cells
-//      are full. Of 7700 cycles at 4096 the first elements take 1800, samples 700, the list of a block's own
-//      1400, parts 1500, comparing 2300.
+// why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block has 512
+//      elements and, beside them, the same 2048 samples of the array as all others. It counts the samples in even
+//      bins of their values and makes buckets of bins, one for each block: so all agree without asking each other.
+//      What a block has of a bucket goes to a cell of 64 bytes; keys without room lie elsewhere. After one barrier of
+//      the grid a block reads the cells of its bucket in one trip, counts the keys in bins, and compares the few that
+//      share one. Samples that crowd in a bin are counted again by bins of keys; if that does not help, samples and
+//      runs are sorted. If a bucket is too large for a block, all blocks merge what they had at first. Up to 8192
+//      elements the blocks are a cluster; up to 4096 all 16 read all elements and rank their share among samples, up
+//      to 1024 among all. More than 65536 are sorted by digits of 8 bits, in tiles that look back at what those
+//      before them have counted. Blocks load their next tile while they wait and write. Where the order of keys with
+//      the same digit is free, one addition ranks a key, elsewhere eight votes; a digit that all keys share is copied
+//      or skipped. The second array is the module's up to 2^26 elements. On an H200, over an empty launch, 65536
+//      elements take 6.6 µs, other orders 6.4 to 8.8, where two bitonic sorts a block took 11.3; on the device 4096
+//      take 5.1 and 1024 take 2.4. 2^26 take 1212 µs, equal keys 130, two values 1343 (CUB 1460, 1054 and 1138). What
+//      binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900, counting
+//      and placing 2600 before the barrier and 2300 after it, as latency of shared memory, shuffles and barriers of
+//      the block.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -509,16 +487,6 @@ constexpr int kWays = 4;                    // runs that are merged together
 constexpr unsigned int kExcess = 16;        // keys that had no room in a cell, at most
 constexpr float kLeastSpan = 1e-35f, kMostSpan = 3e38f;
 
-__device__ __forceinline__ float to_number(Element value) {
-    return value;
-}
-__device__ __forceinline__ float number_of(unsigned int key) {
-    return to_value(key);
-}
-__device__ __forceinline__ unsigned int key_of(float number) {
-    return to_key(number);
-}
-
 // The bin of a number, from 0 to kBins - 1, where those from -shift / ratio on have a bin for each 1 / (ratio * kBins).
 // The sum has the bin in its last bits.
 __device__ __forceinline__ unsigned int bin_of(float number, float ratio, float shift) {
@@ -577,12 +545,11 @@ __device__ __forceinline__ void wait_for_all(bool clustered) {
 
 // Merges sorted runs, kWays at a time: a key's place is its own in its run and those among the keys of the others. A
 // thread has a key of each round, and looks in all other runs together, as each look is a trip to L2.
-__device__ void merge_runs(Element* data, int N, int run_length, unsigned int* from, unsigned int* to,
-                           bool clustered) {
-    int i = blockIdx.x * run_length + threadIdx.x;
-    bool is = (int)threadIdx.x < run_length && i < N;
+__device__ void merge_runs(Element* data, int N, unsigned int* from, unsigned int* to, bool clustered) {
+    int i = blockIdx.x * kRun + threadIdx.x;
+    bool is = threadIdx.x < kRun && i < N;
 #pragma unroll 1
-    for (int width = run_length;; width *= kWays) {
+    for (int width = kRun;; width *= kWays) {
         wait_for_all(clustered);
         int first = i / (width * kWays) * (width * kWays), side = (i - first) / width;
         unsigned int own = is ? __ldcg(&from[i]) : 0;
@@ -623,10 +590,10 @@ __device__ __forceinline__ bool tell_whether_too_large(unsigned int count) {
 
 // All blocks sort what they had at first, if that is not done yet, and merge. Not a part of the kernel's own code, which
 // took up to 0.2 µs longer around it.
-__device__ __noinline__ void begin_again(Element* data, int N, int run_length, bool binned, unsigned int own,
+__device__ __noinline__ void begin_again(Element* data, int N, bool binned, unsigned int own,
                                          unsigned int (&run)[kRun], unsigned int (&tile)[2][kItems][kThreads],
                                          bool clustered) {
-    int t = threadIdx.x, first = blockIdx.x * run_length;
+    int t = threadIdx.x, first = blockIdx.x * kRun;
     unsigned int *runs = device_runs, *merged = device_merged;
     if (binned) { // else the runs are sorted already
         run[t] = t < N - first ? own : kPadding;
@@ -639,12 +606,11 @@ __device__ __noinline__ void begin_again(Element* data, int N, int run_length, b
         runs = device_merged;
         merged = device_runs; // which others may still read
     }
-    merge_runs(data, N, run_length, runs, merged, clustered);
+    merge_runs(data, N, runs, merged, clustered);
 }
 
 __global__ void __launch_bounds__(kThreads)
-    sort_in_one_kernel_optimized(Element* data, int N, int run_length, int sample_count, bool aligned,
-                                 bool clustered) {
+    sort_in_one_kernel_optimized(Element* data, int N, int sample_count, bool aligned, bool clustered) {
     __shared__ unsigned int tile[2][kItems][kThreads];
     __shared__ __align__(16) unsigned int samples[kSamples], run[kRun];
     __shared__ unsigned int splitters[kRuns];
@@ -654,26 +620,25 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ __align__(4) unsigned char bucket_of[kBins + 4];
     __shared__ unsigned int sums[4][kThreads / 32];
     int t = threadIdx.x, blocks = gridDim.x, block = blockIdx.x, lane = t % 32, warp = t / 32;
-    int length = min(run_length, N - block * run_length), mine = t * kItems - max(sample_count, run_length);
-    bool sorts = mine < 0 ? t * kItems < sample_count : mine < run_length;
+    int length = min(kRun, N - block * kRun);
     unsigned int key[kItems], own = 0;
     if (block == 0 && t == 0)
         device_told = 0; // long before the barrier, which takes 0.2 µs longer right after it
 
     // Each block counts the same samples by bins of their values, and so has the same buckets, each of some bins. A
     // key goes to the cell of its bucket and this run, in whatever order.
-    bool binned = run_length == kRun, tried = binned, by_key = false, few = false;
+    bool binned = true, by_key = false, few = false;
     int half_bits = __clz(blocks - 1) - 22; // so that the cells of a bucket take kRoom words at most
     unsigned int cell = 2u << half_bits;
     unsigned int* placed = &padded[kReach];
-    if (binned) {
+    {
         // A warp has samples of the whole array, so the extremes of one warp are near those of another, and one with
         // an outlier is not asked.
         int spread = lane * (kThreads / 32) + warp;
         unsigned int jitter = spread * 2654435761u >> 26;
         unsigned int first = (spread * 64u + jitter) * (N / kItems) / (kThreads * 64u) * kItems;
         Chunk chunk;
-        Element own_value = data[block * run_length + min(t, length - 1)];
+        Element own_value = data[block * kRun + min(t, length - 1)];
         if (aligned)
             chunk = *(const Chunk*)(data + first);
         else
@@ -686,14 +651,10 @@ __global__ void __launch_bounds__(kThreads)
             counts[t] = 0;
         if (t == 0)
             extras = 0;
-        float number[kItems];
-#pragma unroll
-        for (int k = 0; k < kItems; ++k)
-            number[k] = to_number(chunk.at[k]);
-        float low = fminf(fminf(number[0], number[1]), fminf(number[2], number[3]));
-        float high = fmaxf(fmaxf(number[0], number[1]), fmaxf(number[2], number[3]));
-        unsigned int least = __reduce_min_sync(kFullMask, key_of(low));
-        unsigned int most = __reduce_max_sync(kFullMask, key_of(high));
+        float low = fminf(fminf(chunk.at[0], chunk.at[1]), fminf(chunk.at[2], chunk.at[3]));
+        float high = fmaxf(fmaxf(chunk.at[0], chunk.at[1]), fmaxf(chunk.at[2], chunk.at[3]));
+        unsigned int least = __reduce_min_sync(kFullMask, to_key(low));
+        unsigned int most = __reduce_max_sync(kFullMask, to_key(high));
         if (lane == 0) {
             sums[0][warp] = least;
             sums[1][warp] = most;
@@ -701,8 +662,8 @@ __global__ void __launch_bounds__(kThreads)
         __syncthreads();
         least = sums[0][lane % (kThreads / 32)];
         most = sums[1][lane % (kThreads / 32)];
-        low = number_of(__reduce_max_sync(kFullMask, least));
-        float span = number_of(__reduce_min_sync(kFullMask, most)) - low;
+        low = to_value(__reduce_max_sync(kFullMask, least));
+        float span = to_value(__reduce_min_sync(kFullMask, most)) - low;
         unsigned int own_bin = 0, to = 0, largest = 0;
         own = to_key(own_value);
         bool many = false; // keys in its bin, equal to the smallest, where -0 is +0
@@ -711,10 +672,10 @@ __global__ void __launch_bounds__(kThreads)
         by_key = !(span > kLeastSpan && span < kMostSpan);
         if (!by_key) {
             float ratio = __fdividef(2.0f / 3, span), shift = (0.25f * span - low) * ratio;
-            own_bin = bin_of(to_number(own_value), ratio, shift);
+            own_bin = bin_of(own_value, ratio, shift);
 #pragma unroll
             for (int k = 0; k < kItems; ++k)
-                atomicAdd(&bins[bin_of(number[k], ratio, shift)], 1u);
+                atomicAdd(&bins[bin_of(chunk.at[k], ratio, shift)], 1u);
             __syncthreads();
             count = *(const uint4*)&bins[t * 4];
             to = sum_before(count, sums, largest);
@@ -747,9 +708,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
                 for (int k = 0; k < kItems; ++k)
                     mixed = mixed ||
-                            (bins[bin[k]] * N > kSampled * kCrowd && number_of(placed[bin[k]]) != number[k]);
+                            (bins[bin[k]] * N > kSampled * kCrowd && to_value(placed[bin[k]]) != chunk.at[k]);
                 many = bins[own_bin] * N > kSampled * kCrowd;
-                smallest = number_of(placed[own_bin]);
+                smallest = to_value(placed[own_bin]);
                 binned = !__syncthreads_or(mixed);
                 *(uint4*)&placed[t * 4] = make_uint4(kPadding, kPadding, kPadding, kPadding);
             }
@@ -774,8 +735,7 @@ __global__ void __launch_bounds__(kThreads)
             unsigned int bucket = bucket_of[own_bin], slot = 0;
             if (many) {
                 unsigned int last = bucket_of[own_bin + 1], share = t * (last - bucket + 1) / kThreads;
-                float own_number = to_number(own_value);
-                bucket = own_number < smallest ? bucket : own_number > smallest ? last : bucket + share;
+                bucket = own_value < smallest ? bucket : own_value > smallest ? last : bucket + share;
             }
             if (t < length) {
                 slot = atomicAdd(&counts[bucket], 1u) + 1;
@@ -803,49 +763,28 @@ __global__ void __launch_bounds__(kThreads)
                 *(uint4*)&device_cells[at] = *(const uint4*)&placed[t * 4];
             // Keys of a cell that is too small are together elsewhere.
             if (t < length && counts[bucket] >= cell)
-                device_runs[block * run_length + splitters[bucket] + slot - 1] = own;
+                device_runs[block * kRun + splitters[bucket] + slot - 1] = own;
         }
-    } else {
-        *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
     }
 
     if (!binned) {
-        // Bins tell too little, or there are few elements: each block sorts the same samples, and its own run beside
-        // them. Samples are chunks, as a chunk takes no more time than an element.
-        unsigned int jitter = t * 2654435761u >> 26;
-        unsigned int first = (t * 64u + jitter) * (N / kItems) / (sample_count / kItems * 64u) * kItems;
-        if (mine >= 0)
-            first = block * run_length + mine;
-        Chunk chunk = {};
-        bool whole = mine < 0 || mine + kItems <= length;
-        if (tried) {
-            uint4 keys = {};
-            if (sorts)
-                keys = *(const uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]);
-            key[0] = keys.x, key[1] = keys.y, key[2] = keys.z, key[3] = keys.w;
-            __syncthreads();
-        } else if (sorts && aligned && whole)
-            chunk = *(const Chunk*)(data + first);
-        else
-#pragma unroll
-            for (int k = 0; k < kItems; ++k)
-                if (sorts && (mine < 0 || mine + k < length))
-                    chunk.at[k] = data[first + k];
-        if (!tried)
-#pragma unroll
-            for (int k = 0; k < kItems; ++k)
-                key[k] = mine < 0 || mine + k < length ? to_key(chunk.at[k]) : kPadding;
+        // Bins tell too little: each block sorts the same samples, and its own run beside them.
+        int mine = t * kItems - max(sample_count, kRun);
+        bool sorts = mine < 0 ? t * kItems < sample_count : mine < kRun;
+        uint4 keys = {};
+        if (sorts)
+            keys = *(const uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]);
+        key[0] = keys.x, key[1] = keys.y, key[2] = keys.z, key[3] = keys.w;
+        __syncthreads();
         // The same in a whole warp, which nvcc cannot know: without it each shuffle has a way for divergent threads.
-        int part = __reduce_max_sync(kFullMask, !sorts ? 0 : mine < 0 ? sample_count : run_length);
-        sort_keys(key, tile, part, max(sample_count, run_length));
+        int part = __reduce_max_sync(kFullMask, !sorts ? 0 : mine < 0 ? sample_count : kRun);
+        sort_keys(key, tile, part, max(sample_count, kRun));
         if (sorts) {
-            uint4 keys = make_uint4(key[0], key[1], key[2], key[3]);
+            keys = make_uint4(key[0], key[1], key[2], key[3]);
             *(uint4*)(mine < 0 ? &samples[t * kItems] : &run[mine]) = keys;
             if (mine >= 0)
-                *(uint4*)&device_runs[block * run_length + mine] = keys;
+                *(uint4*)&device_runs[block * kRun + mine] = keys;
         }
-        for (int i = run_length + t; i < kRun; i += kThreads)
-            run[i] = kPadding;
         __syncthreads();
 
         // Where the buckets begin in the run. Buckets that begin with the same key share those that are equal.
@@ -904,7 +843,7 @@ __global__ void __launch_bounds__(kThreads)
         if (more && !too_large) {
             unsigned int excess = header >> 16 >= cell ? (header >> 16) - cell + 1 : 0;
             const unsigned int* keys =
-                &device_runs[(in_half >> half_bits) * run_length + (header & 0xffffu) + cell - 1];
+                &device_runs[(in_half >> half_bits) * kRun + (header & 0xffffu) + cell - 1];
             from_cells = !__syncthreads_or(excess > kExcess);
             unsigned int to = from_cells && excess > 0 ? atomicAdd(&extras, excess) : 0;
             for (unsigned int i = 0; from_cells && i < excess; i += 4) {
@@ -947,7 +886,7 @@ __global__ void __launch_bounds__(kThreads)
                     end = start[k] + (header >> 16);
                 } else if (i < blocks) {
                     start[k] = __ldcg(&device_starts[block * kRuns + i]);
-                    end = min(run_length, N - i * run_length);
+                    end = min(kRun, N - i * kRun);
                     if (block + 1 < blocks)
                         end = __ldcg(&device_starts[(block + 1) * kRuns + i]);
                 }
@@ -962,7 +901,7 @@ __global__ void __launch_bounds__(kThreads)
             for (int k = 0; k < kEach; ++k) {
                 int i = t * kEach + k;
                 place[i] = next;
-                from[i] = binned && size[k] < cell ? kInCell : i * run_length + start[k];
+                from[i] = binned && size[k] < cell ? kInCell : i * kRun + start[k];
                 next += size[k];
             }
             if (t == 31) {
@@ -1011,8 +950,8 @@ __global__ void __launch_bounds__(kThreads)
             bool other = false;
 #pragma unroll
             for (int k = 0; k < kAll; ++k)
-                other = other || (number_of(all[k]) != number_of(least) &&
-                                  number_of(all[k]) != number_of(most) && all[k] != kPadding);
+                other = other || (to_value(all[k]) != to_value(least) && to_value(all[k]) != to_value(most) &&
+                                  all[k] != kPadding);
             two = !__syncthreads_or(other);
         }
         if (single || two) {
@@ -1020,17 +959,17 @@ __global__ void __launch_bounds__(kThreads)
             unsigned int mask = (1u << shift) - 1;
 #pragma unroll
             for (int k = 0; k < kAll; ++k) {
-                unsigned int which = two ? number_of(all[k]) != number_of(least) : all[k] - least;
+                unsigned int which = two ? to_value(all[k]) != to_value(least) : all[k] - least;
                 bin[k] = which << shift | ((k * kThreads + t) & mask);
             }
         } else {
-            float low = number_of(least), span = number_of(most) - low, ratio = __fdividef(kBins - 1, span);
+            float low = to_value(least), span = to_value(most) - low, ratio = __fdividef(kBins - 1, span);
             if (!by_key && span > kLeastSpan && span < kMostSpan) {
 #pragma unroll
                 for (int k = 0; k < kAll; ++k)
                     if (k < kItems || more)
                         bin[k] =
-                            __float_as_uint(fmaf(number_of(all[k]) - low, ratio, 8388608.0f)) & (kBins - 1);
+                            __float_as_uint(fmaf(to_value(all[k]) - low, ratio, 8388608.0f)) & (kBins - 1);
             } else {
                 unsigned int step = step_for(most - least + 1);
 #pragma unroll
@@ -1107,7 +1046,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (!__syncthreads_or(told >> 16 != 0))
         return;
-    begin_again(data, N, run_length, binned, own, run, tile, clustered);
+    begin_again(data, N, binned, own, run, tile, clustered);
 }
 
 constexpr int kDigitBits = 8;
@@ -1120,8 +1059,10 @@ constexpr int kRadixTile = kRadixThreads * kRadixItems;
 constexpr int kCountItems = 16;
 constexpr int kCountTile = kRadixThreads * kCountItems;
 constexpr int kCountBlocks = 528; // at most: four for each of 132 multiprocessors
-constexpr int kCopies = 4;        // of the counters, so that fewer lanes meet
-constexpr int kScratch = ((1 << 24) / kRadixTile + 1) * kRadixTile; // elements for which there is memory
+constexpr int kPlaceBlocks = 264; // two
+constexpr int kCrowded =
+    6; // keys with the same digit in a row of 32, beyond which additions wait for each other
+constexpr int kScratch = ((1 << 26) / kRadixTile + 1) * kRadixTile; // elements for which there is memory
 constexpr int kLook = 8;                                            // tiles that one looks back at together
 constexpr int kTickets = 64;
 constexpr int kTotals = kPasses * kDigits + kTickets;
@@ -1133,12 +1074,15 @@ __device__ unsigned int digit_of(unsigned int key, int pass) {
     return key >> (pass * kDigitBits) & (kDigits - 1);
 }
 
-// How often each digit of each pass occurs.
+// How often each digit of each pass occurs, and which bits are not the same in all keys.
 __global__ void __launch_bounds__(kRadixThreads)
-    count_digits_kernel_optimized(const Element* data, unsigned int* totals, int N) {
-    __shared__ unsigned int counts[kPasses * kDigits * kCopies];
-    for (int i = threadIdx.x; i < kPasses * kDigits * kCopies; i += kRadixThreads)
+    count_digits_kernel_optimized(const Element* data, unsigned int* totals, unsigned int* differ, int N) {
+    __shared__ unsigned int counts[kPasses * kDigits], different;
+    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads)
         counts[i] = 0;
+    if (threadIdx.x == 0)
+        different = 0;
+    unsigned int one = to_key(data[0]), bits = 0;
     __syncthreads();
     for (size_t first = (size_t)blockIdx.x * kCountTile; first < (size_t)N;
          first += (size_t)gridDim.x * kCountTile) {
@@ -1146,26 +1090,26 @@ __global__ void __launch_bounds__(kRadixThreads)
 #pragma unroll
         for (int k = 0; k < kCountItems; ++k) {
             size_t i = first + k * kRadixThreads + threadIdx.x;
-            key[k] = i < (size_t)N ? to_key(data[i]) : 0;
+            key[k] = i < (size_t)N ? to_key(data[i]) : one;
         }
 #pragma unroll
-        for (int k = 0; k < kCountItems; ++k)
+        for (int k = 0; k < kCountItems; ++k) {
+            bits |= key[k] ^ one;
             if (first + k * kRadixThreads + threadIdx.x < (size_t)N)
 #pragma unroll
                 for (int pass = 0; pass < kPasses; ++pass)
-                    atomicAdd(
-                        &counts[(pass * kDigits + digit_of(key[k], pass)) * kCopies + threadIdx.x % kCopies],
-                        1u);
+                    atomicAdd(&counts[pass * kDigits + digit_of(key[k], pass)], 1u);
+        }
     }
+    bits = __reduce_or_sync(kFullMask, bits);
+    if (threadIdx.x % 32 == 0)
+        atomicOr(&different, bits);
     __syncthreads();
-    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads) {
-        unsigned int count = 0;
-#pragma unroll
-        for (int k = 0; k < kCopies; ++k)
-            count += counts[i * kCopies + k];
-        if (count != 0)
-            atomicAdd(&totals[i], count);
-    }
+    for (int i = threadIdx.x; i < kPasses * kDigits; i += kRadixThreads)
+        if (counts[i] != 0)
+            atomicAdd(&totals[i], counts[i]);
+    if (threadIdx.x == 0)
+        atomicOr(differ, different);
 }
 
 // The lanes that have the same digit. The instructions are counted: eight votes, as many that turn one over, and four
@@ -1197,6 +1141,46 @@ __device__ __forceinline__ unsigned int lanes_with(unsigned int digit) {
     return lanes;
 }
 
+// What a pass does whose digit is the same in all keys: it copies them, as the others go to and fro between two arrays.
+// Of two such passes in turn none is needed, but for the first and last one turning numbers into keys and back.
+template <class State, int kPass>
+__device__ __forceinline__ void pass_on(Element* data, Element* more, State* states, unsigned int differ,
+                                        int N) {
+    unsigned int same = 0;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass)
+        same |= digit_of(differ, pass) == 0 ? 1u << pass : 0;
+    int pair = __ffs(same & same >> 1) - 1;
+    bool paired = pair >= 0 && (kPass == pair || kPass == pair + 1),
+         outer = kPass == 0 || kPass == kPasses - 1;
+    if (differ == 0 || (paired && (!outer || pair == 1)))
+        return;
+#pragma unroll 1
+    for (size_t tile = blockIdx.x; tile * kRadixTile < (size_t)N; tile += gridDim.x) {
+        size_t first = tile * kRadixTile;
+        Element* other = first < (size_t)kScratch ? device_other + first : more + (first - kScratch);
+        Element *from = kPass % 2 == 0 || paired ? data + first : other, value[kRadixItems];
+        Element* to = kPass % 2 != 0 || paired ? data + first : other;
+        if (!paired && threadIdx.x < kDigits) // as the next pass expects it
+            states[tile * kDigits + threadIdx.x] = (State)(2 - kPass % 2 * 2) << (sizeof(State) * 8 - 2);
+#pragma unroll
+        for (int k = 0; k < kRadixItems; ++k) {
+            int i = k * kRadixThreads + threadIdx.x;
+            value[k] = first + i < (size_t)N ? from[i] : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < kRadixItems; ++k) {
+            int i = k * kRadixThreads + threadIdx.x;
+            if (kPass == 0)
+                value[k] = __uint_as_float(to_key(value[k]));
+            if (kPass == kPasses - 1)
+                value[k] = to_value(__float_as_uint(value[k]));
+            if (first + i < (size_t)N)
+                to[i] = value[k];
+        }
+    }
+}
+
 // Places keys by one digit, from the array to another one or back; those with the same digit keep their order. The
 // first kScratch elements of the other array are the module's, and those beyond them are in `more`. Between the first
 // pass and the last, keys stay keys. A state is what a tile tells those behind it of a digit: nothing yet, how often the
@@ -1207,125 +1191,199 @@ __global__ void __launch_bounds__(kRadixThreads, 2)
                                   unsigned int* tickets, State* states, int N) {
     constexpr int kFlag = sizeof(State) * 8 - 2;
     constexpr State kNothing = kPass % 2 * 2, kOwn = kNothing + 1, kAll = 2 - kNothing;
-    __shared__ unsigned short counts[kRadixWarps][kDigits];
+    constexpr unsigned int kLower = (1u << kPass * kDigitBits) - 1;
+    __shared__ __align__(16) unsigned short counts[kRadixWarps][kDigits];
     __shared__ unsigned int keys[kRadixTile];
     __shared__ unsigned int target[kDigits]; // of a digit's keys, less their place in the tile
-    __shared__ unsigned int sums[2][kDigits / 32];
-    __shared__ unsigned int ticket;
+    __shared__ unsigned int sums[kDigits / 32];
+    __shared__ unsigned int next_ticket, differ;
     int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    if (t == 0)
-        ticket = atomicAdd(&tickets[kPass], 1u); // in order, so that the tiles before this one have begun
-    for (int i = t; i < kRadixWarps * kDigits; i += kRadixThreads)
-        counts[i / kDigits][i % kDigits] = 0;
-    __syncthreads();
-    size_t first = (size_t)ticket * kRadixTile;
-    int here = (size_t)N - first < kRadixTile ? (int)((size_t)N - first) : kRadixTile;
-
-    // The place of each key among those of its warp that have the same digit.
-    unsigned int key[kRadixItems];
-    unsigned short rank[kRadixItems];
-    // A tile is in one part of the other array, as kScratch is a multiple of it.
-    const Element* from = kPass % 2 == 0             ? data + first
-                          : first < (size_t)kScratch ? device_other + first
-                                                     : more + (first - kScratch);
-    const Element* own = from + warp * kRadixItems * 32 + lane;
-    if (here == kRadixTile) {
-#pragma unroll
-        for (int k = 0; k < kRadixItems; ++k)
-            key[k] = kPass == 0 ? to_key(own[k * 32]) : __float_as_uint(own[k * 32]);
-    } else {
-#pragma unroll
-        for (int k = 0; k < kRadixItems; ++k) {
-            key[k] = ~0u; // the last ones of the last digit
-            if ((warp * kRadixItems + k) * 32 + lane < here)
-                key[k] = kPass == 0 ? to_key(own[k * 32]) : __float_as_uint(own[k * 32]);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < kRadixItems; ++k) {
-        unsigned int digit = digit_of(key[k], kPass), peers = lanes_with(digit);
-        unsigned int smaller = __popc(peers & ((1u << lane) - 1)), count = counts[warp][digit];
-        __syncwarp();
-        if (smaller == 0)
-            counts[warp][digit] = count + __popc(peers);
-        __syncwarp();
-        rank[k] = count + smaller;
+    unsigned int tiles = (unsigned int)(((size_t)N - 1) / kRadixTile + 1);
+    if (t == 0) {
+        next_ticket =
+            atomicAdd(&tickets[kPass], 1u); // in order, so that the tiles before this one have begun
+        differ = tickets[kPasses];
     }
     __syncthreads();
-
-    // Thread t has digit t.
-    State* state = states + (size_t)ticket * kDigits + t;
-    unsigned int count = 0, total = 0, up_to = 0, all_up_to = 0;
-    if (t < kDigits) {
-#pragma unroll
-        for (int w = 0; w < kRadixWarps; ++w) {
-            unsigned int own = counts[w][t];
-            counts[w][t] = count;
-            count += own;
-        }
-        unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
-        *(volatile State*)state = (ticket == 0 ? kAll : kOwn) << kFlag | told;
-        total = totals[kPass * kDigits + t];
-        up_to = warp_sum_to(count);
-        all_up_to = warp_sum_to(total);
-        if (lane == 31) {
-            sums[0][warp] = up_to;
-            sums[1][warp] = all_up_to;
-        }
+    if (digit_of(differ, kPass) == 0) {
+        pass_on<State, kPass>(data, more, states, differ, N);
+        return;
     }
-    __syncthreads();
-    if (t < kDigits) {
-        unsigned int start = up_to - count;
-        target[t] = all_up_to - total;
-        for (int w = 0; w < warp; ++w) {
-            start += sums[0][w];
-            target[t] += sums[1][w];
-        }
+    unsigned int ticket = next_ticket, key[kRadixItems];
+    auto load = [&](unsigned int tile) {
+        size_t first = (size_t)tile * kRadixTile;
+        // A tile is in one part of the other array, as kScratch is a multiple of it.
+        const Element* from = kPass % 2 == 0             ? data + first
+                              : first < (size_t)kScratch ? device_other + first
+                                                         : more + (first - kScratch);
+        const Element* own = from + warp * kRadixItems * 32 + lane;
+        if ((size_t)N - first >= kRadixTile) {
 #pragma unroll
-        for (int w = 0; w < kRadixWarps; ++w)
-            counts[w][t] += start;
-        target[t] -= start;
-    }
-    __syncthreads();
+            for (int k = 0; k < kRadixItems; ++k)
+                key[k] = __float_as_uint(own[k * 32]);
+        } else {
 #pragma unroll
-    for (int k = 0; k < kRadixItems; ++k)
-        keys[counts[warp][digit_of(key[k], kPass)] + rank[k]] = key[k];
-
-    if (t < kDigits && ticket > 0) {
-        // Several tiles at a time, as each look takes the time of a trip to L2.
-        State before = 0;
-        int other = ticket - 1;
-        bool done = false;
-        while (!done) {
-            State seen[kLook];
-#pragma unroll
-            for (int j = 0; j < kLook; ++j)
-                seen[j] = other < j ? kNothing << kFlag
-                                    : *(const volatile State*)(states + (size_t)(other - j) * kDigits + t);
-            bool told_all = true;
-#pragma unroll
-            for (int j = 0; j < kLook; ++j) {
-                told_all = told_all && !done && seen[j] >> kFlag != kNothing;
-                if (!told_all)
-                    continue;
-                before += seen[j] & (((State)1 << kFlag) - 1);
-                done = seen[j] >> kFlag == kAll;
-                --other;
+            for (int k = 0; k < kRadixItems; ++k) {
+                key[k] = kPass == 0 ? 0x7fffffffu : ~0u; // the last ones of the last digit
+                if ((warp * kRadixItems + k) * 32 + lane < (int)((size_t)N - first))
+                    key[k] = __float_as_uint(own[k * 32]);
             }
         }
-        unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
-        *(volatile State*)state = kAll << kFlag | (before + told);
-        target[t] += before;
+    };
+    if (ticket < tiles)
+        load(ticket);
+
+    // Thread t has digit t, which begins here in the array.
+    unsigned int begin = 0;
+    if (t < kDigits) {
+        begin = totals[kPass * kDigits + t];
+        unsigned int up_to = warp_sum_to(begin);
+        if (lane == 31)
+            sums[warp] = up_to;
+        begin = up_to - begin;
     }
     __syncthreads();
+    if (t < kDigits)
+        for (int w = 0; w < warp; ++w)
+            begin += sums[w];
+#pragma unroll 1
+    while (ticket < tiles) {
+        size_t first = (size_t)ticket * kRadixTile;
+        int here = (size_t)N - first < kRadixTile ? (int)((size_t)N - first) : kRadixTile;
+        for (int i = t; i < kRadixWarps * kDigits / 8; i += kRadixThreads)
+            ((uint4*)counts)[i] = make_uint4(0, 0, 0, 0);
+        __syncthreads();
+        if (t == 0)
+            next_ticket = atomicAdd(&tickets[kPass], 1u);
+        if (kPass == 0)
 #pragma unroll
-    for (int k = 0; k < kRadixItems; ++k) {
-        int i = k * kRadixThreads + t;
-        if (here < kRadixTile && i >= here)
-            continue;
-        unsigned int next = keys[i], place = target[digit_of(next, kPass)] + i;
-        Element* to = kPass % 2 != 0 ? data : place < (unsigned int)kScratch ? device_other : more - kScratch;
-        to[place] = kPass == kPasses - 1 ? to_value(next) : __uint_as_float(next);
+            for (int k = 0; k < kRadixItems; ++k)
+                key[k] = to_key(__uint_as_float(key[k]));
+
+        // The place of each key among those of its warp that have the same digit. Keys lie in the order of lower
+        // digits. So where these are the same in a row of 32 keys, any order of those with the same digit does, and
+        // one addition finds it. Elsewhere votes do, and where many have the same digit, as additions would wait for
+        // each other.
+        unsigned short rank[kRadixItems];
+        auto add = [&](int k) {
+            unsigned int digit = digit_of(key[k], kPass), shift = digit % 2 * 16;
+            rank[k] =
+                (unsigned short)(atomicAdd((unsigned int*)counts[warp] + digit / 2, 1u << shift) >> shift);
+        };
+        auto vote = [&](int k) {
+            unsigned int digit = digit_of(key[k], kPass), peers = lanes_with(digit);
+            unsigned int smaller = __popc(peers & ((1u << lane) - 1)), count = counts[warp][digit];
+            __syncwarp();
+            if (smaller == 0)
+                counts[warp][digit] = count + __popc(peers);
+            __syncwarp();
+            rank[k] = count + smaller;
+        };
+        bool spread = false, all_same = false;
+        if (kPass < kPasses - 1 && here == kRadixTile) {
+            int peers = __popc(__match_any_sync(kFullMask, digit_of(key[0], kPass)));
+            spread = __all_sync(kFullMask, peers <= kCrowded);
+            unsigned int last = __shfl_sync(kFullMask, key[kRadixItems - 1], 31);
+            all_same = __all_sync(kFullMask, ((last ^ __shfl_sync(kFullMask, key[0], 0)) & kLower) == 0);
+        }
+        if (spread && (kPass == 0 || all_same)) {
+#pragma unroll
+            for (int k = 0; k < kRadixItems; ++k)
+                add(k);
+        } else if (kPass > 0 && spread) {
+#pragma unroll
+            for (int k = 0; k < kRadixItems; ++k) {
+                unsigned int other = __shfl_sync(kFullMask, key[k], 0);
+                if (__all_sync(kFullMask, ((other ^ key[k]) & kLower) == 0)) {
+                    add(k);
+                    __syncwarp();
+                } else {
+                    vote(k);
+                }
+            }
+        } else {
+#pragma unroll
+            for (int k = 0; k < kRadixItems; ++k)
+                vote(k);
+        }
+        __syncthreads();
+
+        State* state = states + (size_t)ticket * kDigits + t;
+        unsigned int count = 0, start = 0;
+        if (t < kDigits) {
+#pragma unroll
+            for (int w = 0; w < kRadixWarps; ++w) {
+                unsigned int own = counts[w][t];
+                counts[w][t] = count;
+                count += own;
+            }
+            unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
+            *(volatile State*)state = (ticket == 0 ? kAll : kOwn) << kFlag | told;
+            start = warp_sum_to(count);
+            if (lane == 31)
+                sums[warp] = start;
+            start -= count;
+        }
+        __syncthreads();
+        if (t < kDigits) {
+            for (int w = 0; w < warp; ++w)
+                start += sums[w];
+            target[t] = begin - start;
+#pragma unroll
+            for (int w = 0; w < kRadixWarps; ++w)
+                counts[w][t] += start;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < kRadixItems; ++k)
+            keys[counts[warp][digit_of(key[k], kPass)] + rank[k]] = key[k];
+
+        // The next tile is on its way while this one waits for others and is written.
+        unsigned int after = next_ticket;
+        if (after < tiles)
+            load(after);
+
+        if (t < kDigits && ticket > 0) {
+            // Several tiles at a time, as each look takes the time of a trip to L2.
+            State before = 0;
+            int other = ticket - 1;
+            bool done = false;
+            while (!done) {
+                State seen[kLook];
+#pragma unroll
+                for (int j = 0; j < kLook; ++j)
+                    seen[j] = other < j
+                                  ? kNothing << kFlag
+                                  : *(const volatile State*)(states + (size_t)(other - j) * kDigits + t);
+                bool told_all = true;
+#pragma unroll
+                for (int j = 0; j < kLook; ++j) {
+                    told_all = told_all && !done && seen[j] >> kFlag != kNothing;
+                    if (!told_all)
+                        continue;
+                    before += seen[j] & (((State)1 << kFlag) - 1);
+                    done = seen[j] >> kFlag == kAll;
+                    --other;
+                }
+            }
+            unsigned int told = t == kDigits - 1 ? count - (kRadixTile - here) : count;
+            *(volatile State*)state = kAll << kFlag | (before + told);
+            target[t] += before;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < kRadixItems; ++k) {
+            int i = k * kRadixThreads + t;
+            if (here < kRadixTile && i >= here)
+                continue;
+            unsigned int next = keys[i], place = target[digit_of(next, kPass)] + i;
+            Element* to = kPass % 2 != 0                   ? data
+                          : place < (unsigned int)kScratch ? device_other
+                                                           : more - kScratch;
+            to[place] = kPass == kPasses - 1 ? to_value(next) : __uint_as_float(next);
+        }
+        ticket = after;
+        __syncthreads();
     }
 }
 
@@ -1340,8 +1398,9 @@ template <class State> void sort_digits(Element* data, int N) {
     Element* other = nullptr;
     cudaMemsetAsync(memory, 0, sizeof(unsigned int) * kTotals + (N <= kScratch ? bytes : 0), 0);
     size_t count_tiles = ((size_t)N - 1) / kCountTile + 1;
-    int blocks = count_tiles < kCountBlocks ? (int)count_tiles : kCountBlocks, all = (int)tiles;
-    count_digits_kernel_optimized<<<blocks, kRadixThreads>>>(data, totals, N);
+    int blocks = count_tiles < kCountBlocks ? (int)count_tiles : kCountBlocks;
+    int all = tiles < kPlaceBlocks ? (int)tiles : kPlaceBlocks;
+    count_digits_kernel_optimized<<<blocks, kRadixThreads>>>(data, totals, tickets + kPasses, N);
     if (N > kScratch) { // while the GPU counts
         if (cudaMalloc(&more, bytes + sizeof(Element) * (size_t)(N - kScratch)) != cudaSuccess)
             return;
@@ -1384,18 +1443,18 @@ extern "C" void sorting_optimized(Element* data, int N) {
         return;
     if (N <= kFew && start_cluster(share_few_kernel_optimized, kCluster, kFewThreads, data, N, aligned))
         return;
-    if (N <= kRuns * kRun) {
+    if (N <= kRuns * kRun && N >= kItems) { // a sample is a chunk
         // Few blocks are a cluster, whose barrier is faster than that of a grid.
         bool clustered = N <= kCluster * kRun;
-        int run_length = N <= kCluster * kRun / 2 ? kRun / 2 : kRun, blocks = (N - 1) / run_length + 1;
+        int blocks = (N - 1) / kRun + 1;
         int sample_count = kCluster * kOversampling;
         while (sample_count < kSamples && sample_count < blocks * kOversampling)
             sample_count *= 2;
-        if (clustered && start_cluster(sort_in_one_kernel_optimized, blocks, kThreads, data, N, run_length,
-                                       sample_count, aligned, true))
+        if (clustered && start_cluster(sort_in_one_kernel_optimized, blocks, kThreads, data, N, sample_count,
+                                       aligned, true))
             return;
         clustered = false;
-        void* arguments[] = {&data, &N, &run_length, &sample_count, &aligned, &clustered};
+        void* arguments[] = {&data, &N, &sample_count, &aligned, &clustered};
         if (cudaLaunchCooperativeKernel((const void*)sort_in_one_kernel_optimized, dim3(blocks),
                                         dim3(kThreads), arguments, 0, 0) == cudaSuccess)
             return;

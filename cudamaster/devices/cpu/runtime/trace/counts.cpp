@@ -80,6 +80,7 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     barriers.add(counts.barriers);
     waits.add(counts.waits);
     cold_waits.add(counts.cold_waits);
+    far_waits.add(counts.far_waits);
     remote_waits.add(counts.remote_waits);
     instructions.add(counts.instructions);
     cluster_fences.add(counts.cluster_fences);
@@ -151,11 +152,12 @@ std::string Launch::line(const Job& job) const {
     for (const auto& [buffer, counts] : traffic) {
         text.put(
             "%s{\"buffer\":%u,\"bytes\":%zu,\"load\":[%llu,%llu,%llu,%llu],\"store\":[%llu,%llu],\"atomic\":["
-            "%llu,%llu],\"lines\":%llu,\"wavefronts\":%llu,\"bulk\":[%llu,%llu,%llu]",
+            "%llu,%llu],\"lines\":%llu,\"missed_lines\":%llu,\"store_lines\":%llu,\"wavefronts\":%llu,"
+            "\"lookups\":%llu,\"sends\":%llu,\"bulk\":[%llu,%llu,%llu]",
             comma, buffer, bytes[buffer], counts.load_requests, counts.load_sectors, counts.missed_sectors,
             counts.common_sectors, counts.store_requests, counts.store_sectors, counts.atomic_requests,
-            counts.atomic_sectors, counts.lines, counts.wavefronts, counts.bulk[0], counts.bulk[1],
-            counts.bulk[2]);
+            counts.atomic_sectors, counts.lines, counts.missed_lines, counts.store_lines, counts.wavefronts,
+            counts.lookups, counts.sends, counts.bulk[0], counts.bulk[1], counts.bulk[2]);
         comma = ",";
         auto one = mean(of_block, buffer, traced);
         text.put(",\"footprints\":[[1,%.4f,%.4f]", one.first, one.second);
@@ -186,6 +188,7 @@ std::string Launch::line(const Job& job) const {
     text.spread("barriers", barriers);
     text.spread("waits", waits);
     text.spread("cold_waits", cold_waits);
+    text.spread("far_waits", far_waits);
     text.spread("remote_waits", remote_waits);
     text.spread("warp_instructions", instructions);
     text.spread("block_instructions", block_instructions);
@@ -198,6 +201,7 @@ std::string Launch::line(const Job& job) const {
     text.spread("way_instructions", ways.instructions);
     text.spread("way_waits", ways.waits);
     text.spread("way_cold_waits", ways.cold_waits);
+    text.spread("way_far_waits", ways.far_waits);
     text.spread("way_remote_waits", ways.remote_waits);
     text.put("}\n");
     return text.take();

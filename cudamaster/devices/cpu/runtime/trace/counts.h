@@ -34,6 +34,19 @@ struct Program {
     unsigned* orders = static_cast<unsigned*>(std::calloc(kPlaces, sizeof(unsigned)));
     // By a load's number in that order: the numbers of the loads that its address is made from.
     std::vector<std::vector<unsigned>> origins;
+    // By the number of a basic block: that of the first of those which compilers for GPUs make into one, 0 for none.
+    std::vector<unsigned> loops;
+    unsigned loop_of(unsigned order) const { return order < loops.size() ? loops[order] : 0; }
+    // By a load's number: whether its value is split behind it; by a basic block's: whether it is a loop, or in one, whose
+    // passes wait for each other.
+    std::vector<bool> split, alone;
+    bool is_split(unsigned order) const { return order < split.size() && split[order]; }
+    std::unordered_map<unsigned, unsigned> registers; // of a kernel, by where it begins
+    unsigned registers_of(unsigned function) const {
+        auto found = registers.find(function);
+        return found == registers.end() ? 0 : found->second;
+    }
+    bool is_alone(unsigned order) const { return order < alone.size() && alone[order]; }
     const std::vector<unsigned>& origins_of(unsigned order) const {
         static const std::vector<unsigned> none;
         return order < origins.size() ? origins[order] : none;
@@ -42,7 +55,8 @@ struct Program {
 
 struct TrafficCounts {
     Count load_requests = 0, load_sectors = 0, missed_sectors = 0, common_sectors = 0, store_requests = 0,
-          store_sectors = 0, atomic_requests = 0, atomic_sectors = 0, lines = 0, wavefronts = 0;
+          store_sectors = 0, atomic_requests = 0, atomic_sectors = 0, lines = 0, missed_lines = 0,
+          store_lines = 0, wavefronts = 0, lookups = 0, sends = 0;
     Count bulk[3] = {}; // sectors of copies in bulk, by Ask
     bool any() const {
         return load_requests || store_requests || atomic_requests || bulk[0] || bulk[1] || bulk[2];
@@ -57,7 +71,11 @@ struct TrafficCounts {
         atomic_requests += more.atomic_requests;
         atomic_sectors += more.atomic_sectors;
         lines += more.lines;
+        missed_lines += more.missed_lines;
+        store_lines += more.store_lines;
         wavefronts += more.wavefronts;
+        lookups += more.lookups;
+        sends += more.sends;
         for (int i = 0; i < 3; ++i)
             bulk[i] += more.bulk[i];
     }
@@ -80,14 +98,15 @@ struct Spread {
 // The way of a warp, or of a block: the sum over the stretches between its barriers of the most that a warp of it does
 // there, as the others wait for that one.
 struct Way {
-    Count instructions = 0, waits = 0, cold_waits = 0, remote_waits = 0;
+    Count instructions = 0, waits = 0, cold_waits = 0, far_waits = 0, remote_waits = 0;
 };
 struct Ways {
-    Spread instructions, waits, cold_waits, remote_waits;
+    Spread instructions, waits, cold_waits, far_waits, remote_waits;
     void note(const Way& way) {
         instructions.note(way.instructions);
         waits.note(way.waits);
         cold_waits.note(way.cold_waits);
+        far_waits.note(way.far_waits);
         remote_waits.note(way.remote_waits);
     }
 };
@@ -123,8 +142,8 @@ struct BlockCounts {
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
     Count events = 0, dropped = 0;
     std::unordered_map<unsigned long long, Count> atomics; // by address
-    Spread barriers, waits, cold_waits, remote_waits, instructions, cluster_fences, cluster_barriers,
-        grid_barriers, fences, tickets, slept_ns;
+    Spread barriers, waits, cold_waits, far_waits, remote_waits, instructions, cluster_fences,
+        cluster_barriers, grid_barriers, fences, tickets, slept_ns;
     Count all_instructions = 0;
     Way way;
 
@@ -144,8 +163,8 @@ struct BlockCounts {
         local_requests = atomic_lanes = atomic_addresses = atomic_requests = events = dropped =
             all_instructions = 0;
         atomics.clear();
-        barriers = waits = cold_waits = remote_waits = instructions = cluster_fences = cluster_barriers =
-            grid_barriers = fences = tickets = slept_ns = {};
+        barriers = waits = cold_waits = far_waits = remote_waits = instructions = cluster_fences =
+            cluster_barriers = grid_barriers = fences = tickets = slept_ns = {};
         way = {};
     }
 };
@@ -203,8 +222,8 @@ struct Launch {
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0,
           dropped = 0;
     std::unordered_map<unsigned long long, Hits> atomics;
-    Spread barriers, waits, cold_waits, remote_waits, instructions, block_instructions, cluster_fences,
-        cluster_barriers, grid_barriers, fences, tickets, slept_ns;
+    Spread barriers, waits, cold_waits, far_waits, remote_waits, instructions, block_instructions,
+        cluster_fences, cluster_barriers, grid_barriers, fences, tickets, slept_ns;
     Ways ways;                                    // of blocks
     std::map<unsigned, Sum> of_block;             // lines by buffer
     std::map<unsigned long long, LineSet> groups; // by first block

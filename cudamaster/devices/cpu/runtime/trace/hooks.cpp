@@ -111,7 +111,9 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 }
 
 // What an SM of the GPU has, and the table of instructions: a line "place instructions number" each, lines
-// "< number origin" for loads whose address comes from other loads, and the empty line that ends it.
+// "< number origin" for loads whose address comes from other loads, "@ number first" for basic blocks of a loop that is
+// made one block, "! number" for loads whose values are split, "~ number" for loops whose passes wait for each other, "r
+// place registers" for kernels, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -129,6 +131,23 @@ void read_program(int input) {
             if (std::sscanf(line, "< %u %u", &order, &origin) == 2 && order < kPlaces && origin < kPlaces) {
                 program.origins.resize(std::max<size_t>(program.origins.size(), order + 1));
                 program.origins[order].push_back(origin);
+                continue;
+            }
+            if (std::sscanf(line, "@ %u %u", &order, &origin) == 2 && order < kPlaces) {
+                program.loops.resize(std::max<size_t>(program.loops.size(), order + 1));
+                program.loops[order] = origin;
+                continue;
+            }
+            unsigned registers = 0;
+            if (std::sscanf(line, "r %x %u", &place, &registers) == 2) {
+                program.registers[place] = registers;
+                continue;
+            }
+            char sign[2] = {};
+            if (std::sscanf(line, "%1[!~] %u", sign, &order) == 2 && order < kPlaces) {
+                std::vector<bool>& those = *sign == '!' ? program.split : program.alone;
+                those.resize(std::max<size_t>(those.size(), order + 1));
+                those[order] = true;
                 continue;
             }
             if (std::sscanf(line, "%x %u %u", &place, &weight, &order) != 3)

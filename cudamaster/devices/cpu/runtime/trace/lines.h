@@ -24,6 +24,12 @@ static_assert(sizeof(LineRequest) == 8, "there are many");
 
 constexpr unsigned kMostBuffers = 511;
 
+// DRAM gives two sectors at once: those of the pairs that some are of.
+inline unsigned pairs_of(unsigned sectors) {
+    unsigned either = (sectors | sectors >> 1) & 0x5;
+    return either | either << 1;
+}
+
 // Set-associative, least recently used goes first. Only loads stay in it.
 class L1 {
   public:
@@ -36,7 +42,7 @@ class L1 {
     // last `lately` requests.
     unsigned load(unsigned long long line, unsigned sectors, unsigned lately, bool& comes) {
         Way* set = &ways_[(line ^ line >> 11) % sets_ * kWays];
-        Way* oldest = set;
+        last_ = set;
         ++time_;
         for (unsigned i = 0; i < kWays; ++i) {
             if (set[i].line == line && set[i].sectors) {
@@ -46,24 +52,30 @@ class L1 {
                 if (missed)
                     set[i].came = time_;
                 comes = time_ - set[i].came <= lately;
+                last_ = &set[i];
                 return missed;
             }
-            if (set[i].used < oldest->used)
-                oldest = &set[i];
+            if (set[i].used < last_->used)
+                last_ = &set[i];
         }
-        *oldest = {line, sectors, time_, time_};
+        *last_ = {line, sectors, time_, time_, 0};
         comes = true;
         return sectors;
     }
+    // What the last request missed comes from afar.
+    void comes_from_afar() { last_->far = time_; }
+    // Whether something of its line has come from there with one of the last `lately` requests.
+    bool is_from_afar(unsigned lately) const { return last_->far && time_ - last_->far <= lately; }
 
   private:
     static constexpr unsigned kWays = 8;
     struct Way {
         unsigned long long line = 0;
         unsigned sectors = 0;
-        unsigned long long used = 0, came = 0;
+        unsigned long long used = 0, came = 0, far = 0;
     };
     std::vector<Way> ways_;
+    Way* last_ = nullptr; // that was asked for
     size_t sets_ = 1;
     unsigned long long time_ = 0;
 };

@@ -83,7 +83,7 @@ struct WarpTrace {
     unsigned pending = 0; // threads that are still on their way to the next barrier, or their end
     unsigned live = 0;
     std::vector<LineRequest> requests; // since the last barrier of the block
-    unsigned long long barriers = 0, instructions = 0, waits = 0, cold_waits = 0;
+    unsigned long long barriers = 0, instructions = 0, waits = 0, cold_waits = 0, far_waits = 0;
     unsigned long long copies_waited = 0; // of the lane that waits most
     unsigned long long remote_waits = 0; // for other blocks' shared memory, and what they store to this one's
     Way at_barrier;                      // what it had done when the block's last barrier was over
@@ -147,6 +147,8 @@ class Tracer {
     void take(WarpTrace& warp, const Step& step);
     void pass(WarpTrace& warp, const Step& step, unsigned key, bool same);
     static Count wavefronts_of(const Step& step, bool shares);
+    static Count sends_of(const Step& step, const unsigned long long* lines, const unsigned* sectors,
+                          unsigned count);
     void take_shared(WarpTrace& warp, const Step& step, bool remote);
     bool waits_anew(const Step& step, bool& asked);
     void take_global(WarpTrace& warp, const Step& step, const Range& range);
@@ -178,6 +180,12 @@ class Tracer {
     bool waits_for(unsigned number);
     void ends_loop(WarpTrace& warp);
     bool asked_ = false, asked_remote_ = false, stored_ = false;
+    // Of shared memory, since the last basic block or pass of a loop.
+    bool stored_shared_ = false, loaded_shared_ = false;
+    bool split_ = false; // what was asked for is split at the end of its basic block
+    unsigned room_ = 0;  // words that a thread's registers hold of what is on its way, 0 if nobody knows
+    unsigned loop_ = 0, loop_depth_ = 0, in_loop_ = 0; // that at hand, and the number of its last block
+    bool pass_stored_ = false;                         // this pass of it has, to global memory
     unsigned depth_ = 0, reached_[256] = {}; // the last basic block at each depth of calls, by its number
     unsigned group_ = 0;                     // of loads that are on their way together
     std::vector<unsigned> asked_in_;         // by a load's number: the last group that it was in
@@ -185,8 +193,9 @@ class Tracer {
         unsigned long long waits, remote_waits; // of the warp until then
         size_t requests;                        // the same
         unsigned lanes;                         // that take part, a bit for each
+        unsigned words;                         // that a lane asks for
     };
-    std::vector<Pass> passes_; // of the basic block at hand
+    std::vector<Pass> passes_; // of the basic block or loop at hand
 };
 
 // A basic block of the wrapper, or of what it calls on the host (hooks.cpp).

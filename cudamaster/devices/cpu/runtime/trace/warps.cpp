@@ -15,6 +15,9 @@ constexpr unsigned kDone = ~0u;
 constexpr unsigned kNumber = (1u << 24) - 1;
 // Passes of a loop of one basic block that compilers for GPUs make into one.
 constexpr unsigned kUnrolled = 4;
+// Registers of a thread that hold no word which is on its way; of the loops that nvcc makes of our kernels, those that
+// wait several times for what they load have so many more than such words, with 32 registers and in the median.
+constexpr unsigned kOtherRegisters = 22, kLeastRoom = 8;
 // A GPU ends a sleep by then.
 constexpr unsigned kLongestSleepNs = 1'000'000;
 // Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
@@ -86,7 +89,8 @@ void Tracer::merge(unsigned number) {
     begins_anew();
     passes_.clear();
     std::fill(std::begin(reached_), std::end(reached_), 0);
-    depth_ = 0;
+    depth_ = loop_ = 0;
+    pass_stored_ = false;
     for (;;) {
         unsigned lowest = kDone;
         for (unsigned i = 0; i < kWarp; ++i)
@@ -116,7 +120,6 @@ void Tracer::merge(unsigned number) {
         step.kind = first->kind;
         step.bytes = first->bytes;
         step.number = lowest & kNumber;
-        stored_ |= step.kind == Act::kStore || step.kind == Act::kAtomic;
         take(warp, step);
     }
     ends_loop(warp);
@@ -126,11 +129,13 @@ void Tracer::merge(unsigned number) {
 
 // Nothing that was asked for is on its way any more.
 void Tracer::begins_anew() {
-    asked_ = asked_remote_ = stored_ = false;
+    asked_ = asked_remote_ = stored_ = stored_shared_ = loaded_shared_ = split_ = false;
     ++group_;
 }
 
-// The warp comes to a basic block, to the same once more if it is a loop by itself.
+// The warp comes to a basic block, to the same once more if it is a loop by itself, or to the next one of a loop that is
+// made one. In such a loop, what passes store in shared memory comes behind what they load, unless they load from there,
+// too: compilers know that from global memory.
 void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
     unsigned depth = 255 - (key >> 24), number = key & kNumber;
     if (depth > depth_)
@@ -138,19 +143,34 @@ void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
     depth_ = depth;
     bool back = number <= reached_[depth];
     reached_[depth] = number;
-    same &= !stored_;
+    stored_ |= stored_shared_ && loaded_shared_;
+    unsigned loop = program_->loop_of(number);
+    bool goes_on = loop && loop == loop_ && depth == loop_depth_;
+    pass_stored_ |= stored_;
+    if (goes_on && number > in_loop_) {
+        in_loop_ = number;
+        if (stored_ || split_)
+            begins_anew();
+        for (unsigned i = 0; i < step.count; ++i)
+            passes_.back().lanes |= 1u << step.lane[i];
+        return;
+    }
+    same = (same || goes_on) && !pass_stored_ && !program_->is_alone(number);
+    loop_ = loop, loop_depth_ = depth, in_loop_ = number;
     if (!same)
         ends_loop(warp);
-    if (same || stored_ || back)
+    if (same || stored_ || stored_shared_ || split_ || back)
         begins_anew();
-    passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0});
+    pass_stored_ = false;
+    passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0, 0});
     for (unsigned i = 0; i < step.count; ++i)
         passes_.back().lanes |= 1u << step.lane[i];
 }
 
-// The warp leaves a block that may have been a loop by itself. Compilers for GPUs do the passes beyond a multiple of four
-// first, one at a time, and then four as one: what these ask for is on its way together. Lanes with different numbers of
-// passes take their turns, so a warp has most of both.
+// The warp leaves a block that may have been a loop by itself. Compilers for GPUs make four passes into one: what these
+// ask for is on its way together. Of those beyond a multiple of four nvcc makes two into one as well, and one by itself,
+// in front of the others or, as here, behind them. Lanes with different numbers of passes take their turns, so a warp has
+// most of both.
 void Tracer::ends_loop(WarpTrace& warp) {
     size_t number = passes_.size(), alone = 0, fours = 0;
     if (number > 1) {
@@ -158,16 +178,25 @@ void Tracer::ends_loop(WarpTrace& warp) {
             size_t own = 0;
             for (const Pass& pass : passes_)
                 own += pass.lanes >> i & 1;
-            alone = std::max(alone, own % kUnrolled);
+            alone = std::max(alone, (own % kUnrolled + 1) / 2);
             fours = std::max(fours, own / kUnrolled);
         }
         Count waits = 0, remote_waits = 0;
+        // Registers may have no room for what four passes ask for.
+        Count of_pass = (warp.waits - passes_[0].waits) / number;
+        unsigned words = 0;
+        for (const Pass& pass : passes_)
+            words = std::max(words, pass.words);
+        size_t times = std::max<size_t>(
+            (kUnrolled * words / std::max<Count>(of_pass, 1) + room_ / 2) / std::max(room_, 1u), 1);
+        if (room_)
+            fours *= std::min<size_t>(times, kUnrolled);
         size_t left = number - alone,
-               chosen = 0; // behind the first few, so many at even distances stand for all
-        passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0});
+               chosen = 0; // before the last few, so many at even distances stand for all
+        passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0, 0});
         for (size_t k = 0; k < number; ++k) {
-            bool later = k >= alone, counts = !later || (fours && (k - alone) * fours / left == chosen);
-            chosen += later && counts;
+            bool rest = k >= left, counts = rest || (fours && k * fours / left == chosen);
+            chosen += !rest && counts;
             if (counts) {
                 waits += passes_[k + 1].waits - passes_[k].waits;
                 remote_waits += passes_[k + 1].remote_waits - passes_[k].remote_waits;
@@ -261,10 +290,52 @@ Count Tracer::wavefronts_of(const Step& step, bool shares) {
     return wavefronts;
 }
 
+// Cycles in which L1 looks up the lines of a request: four at once, from four banks of tags. Neighbouring lines lie in
+// different ones; which of them a line is in also depends on its other bits (measured on an H200 within a tenth:
+// 12 cycles for 32 lines far apart, 8 for neighbours). `first` is the buffer's first line: counts are the same in each run.
+static Count lookups_of(const unsigned long long* lines, unsigned count, unsigned long long first) {
+    unsigned of_bank[4] = {};
+    for (unsigned i = 0; i < count; ++i) {
+        unsigned bank = 0;
+        for (unsigned long long rest = lines[i] - first; rest; rest >>= 2)
+            bank ^= rest & 3;
+        ++of_bank[bank];
+    }
+    return *std::max_element(of_bank, of_bank + 4);
+}
+
+// Cycles in which what a request stores leaves the SM: one for each sector, and one for a line of which some sectors are
+// written in part. An addition to one word of a line takes one (measured on an H200).
+Count Tracer::sends_of(const Step& step, const unsigned long long* lines, const unsigned* sectors,
+                       unsigned count) {
+    Count sends = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        unsigned written[4] = {}, lanes = 0;
+        for (unsigned k = 0; k < step.count; ++k) {
+            unsigned long long begin = step.address[k], end = begin + std::max(step.bytes, 1u);
+            lanes += begin >> 7 == lines[i];
+            for (unsigned long long sector = begin >> 5; sector <= (end - 1) >> 5; ++sector)
+                if (sector >> 2 == lines[i])
+                    written[sector & 3] += static_cast<unsigned>(std::min(end, (sector + 1) << 5) -
+                                                                 std::max(begin, sector << 5));
+        }
+        bool in_part = step.kind == Act::kAtomic;
+        for (unsigned k = 0; k < 4; ++k)
+            in_part |= written[k] && written[k] < 32;
+        sends += step.kind == Act::kAtomic && lanes == 1
+                     ? 1
+                     : static_cast<Count>(__builtin_popcount(sectors[i])) + in_part;
+    }
+    return sends;
+}
+
 void Tracer::take_shared(WarpTrace& warp, const Step& step, bool remote) {
     unsigned kind = step.kind == Act::kAtomic ? 2 : step.kind == Act::kStore ? 1 : 0;
     ++counts_.shared.requests[kind];
     counts_.shared.wavefronts[kind] += wavefronts_of(step, step.kind != Act::kAtomic);
+    loaded_shared_ |= step.kind == Act::kLoad;
+    stored_shared_ |= step.kind == Act::kStore;
+    stored_ |= step.kind == Act::kAtomic || (remote && step.kind == Act::kStore);
     if (!remote)
         return;
     ++counts_.shared.remote[kind];
@@ -307,9 +378,13 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     }
     bool copied = step.kind == Act::kCopy, waits = false;
     Ask ask = step.kind == Act::kAtomic ? Ask::kAtomic : step.kind == Act::kStore ? Ask::kStore : Ask::kLoad;
-    if (step.kind == Act::kLoad)
+    stored_ |= step.kind == Act::kStore || step.kind == Act::kAtomic;
+    if (step.kind == Act::kLoad) {
         waits = waits_anew(step, asked_);
-    else if (copied && waits_for(step.number))
+        split_ |= program_->is_split(step.number);
+        if (!passes_.empty())
+            passes_.back().words += std::max(step.bytes / 4, 1u);
+    } else if (copied && waits_for(step.number))
         begins_anew();
     Count touched = 0;
     for (unsigned i = 0; i < count; ++i) {
@@ -326,8 +401,9 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     }
     TrafficCounts& traffic = counts_.traffic[range.buffer];
     traffic.lines += count;
-    // L1 keeps its data in the same banks, and looks up four lines at a time.
-    traffic.wavefronts += std::max(wavefronts_of(step, true), (Count{count} + 3) / 4);
+    // L1 keeps its data in the same banks as shared memory, and its lines' tags in four others.
+    traffic.wavefronts += wavefronts_of(step, true);
+    traffic.lookups += lookups_of(lines, count, range.begin >> 7);
     switch (ask) {
     case Ask::kLoad:
         ++traffic.load_requests;
@@ -337,10 +413,13 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     case Ask::kStore:
         ++traffic.store_requests;
         traffic.store_sectors += touched;
+        traffic.store_lines += count;
+        traffic.sends += sends_of(step, lines, sectors, count);
         break;
     case Ask::kAtomic: {
         ++traffic.atomic_requests;
         traffic.atomic_sectors += touched;
+        traffic.sends += sends_of(step, lines, sectors, count);
         unsigned long long seen[kWarp];
         unsigned distinct = 0;
         for (unsigned i = 0; i < step.count; ++i) {
@@ -364,12 +443,13 @@ void Tracer::drain() {
         const LineRequest* at;
         const LineRequest* end;
         WarpTrace* warp;
-        bool cold; // the wait at hand is counted already
+        bool cold, far; // the wait at hand is counted already
     };
     std::vector<Place> places;
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
         if (auto& requests = warps_[warp].requests; !requests.empty())
-            places.push_back({requests.data(), requests.data() + requests.size(), &warps_[warp], false});
+            places.push_back(
+                {requests.data(), requests.data() + requests.size(), &warps_[warp], false, false});
     // What another warp has just asked for is still on its way.
     unsigned on_its_way = 2 * static_cast<unsigned>(places.size());
     while (!places.empty()) {
@@ -382,9 +462,14 @@ void Tracer::drain() {
                 switch (static_cast<Ask>(request.ask)) {
                 case Ask::kLoad:
                     place.cold &= !request.waits;
+                    place.far &= !request.waits;
                     if (unsigned missed = l1_.load(request.line, sectors, on_its_way, comes)) {
                         counts_.traffic[request.buffer].missed_sectors +=
                             static_cast<Count>(__builtin_popcount(missed));
+                        ++counts_.traffic[request.buffer].missed_lines;
+                        // L2 has the other half of a pair of which the block has asked for one.
+                        if (missed & ~pairs_of(lines_.read(request.line)))
+                            l1_.comes_from_afar();
                         unsigned fresh = lines_.add(request.line, missed, 0, request.buffer);
                         counts_.traffic[request.buffer].common_sectors += static_cast<Count>(
                             __builtin_popcount(fresh & launch_->common.read(request.line)));
@@ -392,6 +477,10 @@ void Tracer::drain() {
                     comes &= !request.copied;
                     place.warp->cold_waits += comes && !place.cold;
                     place.cold |= comes;
+                    if (comes && l1_.is_from_afar(on_its_way)) {
+                        place.warp->far_waits += !place.far;
+                        place.far = true;
+                    }
                     break;
                 case Ask::kStore:
                     lines_.add(request.line, 0, sectors, request.buffer);
@@ -419,17 +508,20 @@ void Tracer::ends_stretch() {
         now.instructions = warp.instructions;
         now.waits = warp.waits + warp.copies_waited;
         now.cold_waits = warp.cold_waits + warp.copies_waited;
+        now.far_waits = warp.far_waits + warp.copies_waited;
         now.remote_waits = warp.remote_waits;
         const Way& before = warp.at_barrier;
         most.instructions = std::max(most.instructions, now.instructions - before.instructions);
         most.waits = std::max(most.waits, now.waits - before.waits);
         most.cold_waits = std::max(most.cold_waits, now.cold_waits - before.cold_waits);
+        most.far_waits = std::max(most.far_waits, now.far_waits - before.far_waits);
         most.remote_waits = std::max(most.remote_waits, now.remote_waits - before.remote_waits);
         warp.at_barrier = now;
     }
     counts_.way.instructions += most.instructions;
     counts_.way.waits += most.waits;
     counts_.way.cold_waits += most.cold_waits;
+    counts_.way.far_waits += most.far_waits;
     counts_.way.remote_waits += most.remote_waits;
 }
 
@@ -443,6 +535,9 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     barriers_of_stores_.clear();
     waited_for_.clear();
     threads_ = block.job->threads;
+    const auto* function = static_cast<const char*>(block.job->launch->function);
+    unsigned registers = function ? program.registers_of(static_cast<unsigned>(function - program_base)) : 0;
+    room_ = registers ? std::max(registers, kOtherRegisters + kLeastRoom) - kOtherRegisters : 0;
     counts_.buffers = launch.bytes.empty()
                           ? 0
                           : static_cast<unsigned>(std::min<size_t>(launch.bytes.size() - 1, kMostBuffers));
@@ -453,8 +548,8 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         WarpTrace& trace = warps_[warp];
         trace.pending = trace.live = std::min(kWarp, threads_ - warp * kWarp);
-        trace.barriers = trace.instructions = trace.waits = trace.cold_waits = trace.copies_waited =
-            trace.remote_waits = 0;
+        trace.barriers = trace.instructions = trace.waits = trace.cold_waits = trace.far_waits =
+            trace.copies_waited = trace.remote_waits = 0;
         trace.at_barrier = {};
         trace.requests.clear();
         trace.copies_waited_for.clear();
@@ -653,6 +748,7 @@ void Tracer::end_block() {
         counts_.barriers.note(trace.barriers + waits);
         counts_.waits.note(trace.waits + trace.copies_waited + copies);
         counts_.cold_waits.note(trace.cold_waits + trace.copies_waited + copies);
+        counts_.far_waits.note(trace.far_waits + trace.copies_waited + copies);
         counts_.remote_waits.note(trace.remote_waits);
         counts_.instructions.note(trace.instructions);
         instructions += trace.instructions;
@@ -660,6 +756,7 @@ void Tracer::end_block() {
     counts_.all_instructions = instructions;
     counts_.way.waits += most_copies;
     counts_.way.cold_waits += most_copies;
+    counts_.way.far_waits += most_copies;
 }
 
 } // namespace trace
