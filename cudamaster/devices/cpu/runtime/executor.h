@@ -278,6 +278,7 @@ struct Worker {
     FibreList at_mbarriers;
     unsigned polls = 0;
     unsigned stalls = 0; // since a phase of any mbarrier was complete
+    unsigned questions = 0; // yields of its threads, since copies came to those who wait at mbarriers
     FibreList asking;    // threads in __activemask
     Warp warps[kMaxThreads / kWarp];
     void* home = nullptr; // the worker's own stack while a block runs
