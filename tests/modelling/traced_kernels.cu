@@ -432,146 +432,147 @@ __global__ void pieces_kernel(const Piece* in, Pieces<Piece>* out, int n, bool a
     Pieces<Piece> second = pieces(in + (i + 32) * kPieces, n, aligned);
     out[i] = first;
     out[i + 32] = second;
+}
 
-    // A load behind a branch is asked for before that is decided, but not over a store.
-    template <bool Stores> __global__ void behind_store_kernel(const float* in, float* out, int n) {
-        float sum = in[threadIdx.x];
-        if (Stores)
-            out[threadIdx.x] = 1.0f;
-        if (n > 3)
-            sum += in[threadIdx.x + 32];
-        out[threadIdx.x + 32] = sum;
-    }
+// A load behind a branch is asked for before that is decided, but not over a store.
+template <bool Stores> __global__ void behind_store_kernel(const float* in, float* out, int n) {
+    float sum = in[threadIdx.x];
+    if (Stores)
+        out[threadIdx.x] = 1.0f;
+    if (n > 3)
+        sum += in[threadIdx.x + 32];
+    out[threadIdx.x + 32] = sum;
+}
 
-    template <class Call> void recorded(const Call& call) {
-        cudamaster_cpu_record(1);
-        call();
-        cudamaster_cpu_record(0);
-    }
+template <class Call> void recorded(const Call& call) {
+    cudamaster_cpu_record(1);
+    call();
+    cudamaster_cpu_record(0);
+}
 
-    int main(int argc, char**) {
-        const int n = 1 << 22;
-        float *in, *out;
-        int* counters;
-        if (cudaMalloc(&in, n * 4) || cudaMalloc(&out, n * 4) || cudaMalloc(&counters, n * 4))
-            return 1;
-        cudaMemset(in, 0, n * 4);
-        cudaMemset(counters, 0, n * 4);
-        if (argc > 1) { // the call of a test of its own, which ends the process
-            recorded([&] { heap_kernel<<<1, 32>>>(out); });
-            return 0;
-        }
-        recorded([&] { copy_kernel<<<8, 128>>>(in, out, 1024, 1); });
-        recorded([&] { copy_kernel<<<8, 128>>>(in, out, 2048, 2); });
-        recorded([&] { copy_kernel<<<8, 128>>>(in, out, 32768, 32); });
-        recorded([&] { copy_kernel<<<8, 128>>>(in + 1, out, 1024, 1); });
-        recorded([&] { copy_kernel<<<8, 128>>>(in, out, 900, 1); });
-        recorded([&] { broadcast_kernel<<<8, 128>>>(in, out); });
-        recorded([&] { vector_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
-        recorded([&] { shared_kernel<1><<<1, 32>>>(out); });
-        recorded([&] { shared_kernel<2><<<1, 32>>>(out); });
-        recorded([&] { shared_kernel<32><<<1, 32>>>(out); });
-        recorded([&] { transposed_kernel<<<1, 256, 32 * 32 * 4>>>(out, 32); });
-        recorded([&] { transposed_kernel<<<1, 256, 32 * 33 * 4>>>(out, 33); });
-        recorded([&] { count_kernel<<<64, 128>>>(counters, 0); });
-        recorded([&] { count_kernel<<<64, 128>>>(counters, 1); });
-        recorded([&] { half_kernel<<<1, 64>>>(out); });
-        recorded([&] { paths_kernel<<<1, 64>>>(in, out); });
-        recorded([&] { rows_kernel<<<1, 32>>>(in, out); });
-        recorded([&] { barrier_kernel<<<4, 64>>>(out, 10); });
-        recorded([&] { left_kernel<<<4, 64>>>(out); });
-        recorded([&] { shuffle_kernel<<<1, 64>>>(out); });
-        recorded([&] { product_kernel<<<dim3(8, 8), dim3(16, 16)>>>(in, in + 16384, out, 128); });
-        recorded([&] { tensor_kernel<<<1, 32>>>((__nv_bfloat16*)in, out, 1); });
-        recorded([&] { tensor_kernel<<<1, 32>>>((__nv_bfloat16*)in, out, 101); });
-        recorded([&] { narrow_kernel<<<4, 128>>>((__nv_bfloat16*)in, (__nv_bfloat16*)out); });
-        recorded([&] { special_kernel<<<4, 128>>>(in, out); });
-        recorded([&] { scratch_kernel<<<1, 1024>>>(); });
-        recorded([&] { library_kernel<<<1, 32>>>(in, out, 64); });
-        recorded([&] { copy_kernel<<<n / 256, 256>>>(in, out, n, 1); });
-        recorded([&] { prefix_kernel<<<1024, 128>>>(in, out); });
-        recorded([&] {
-            void* arguments[] = {&out};
-            cudaLaunchCooperativeKernel(grid_kernel, dim3(6), dim3(64), arguments);
-        });
-        recorded([&] {
-            float* more = nullptr;
-            cudaMalloc(&more, 4096);
-            cudaMemset(more, 0, 4096);
-            for (int i = 0; i < 5; ++i)
-                copy_kernel<<<8, 128>>>(more, out, 1024, 1);
-            copy_kernel<<<4, 128>>>(more, out, 512, 1);
-            cudaMemcpy(out, more, 2048, cudaMemcpyDeviceToDevice);
-            cudaDeviceSynchronize();
-            cudaFree(more);
-        });
-        recorded([&] {
-            static float sums[2048];
-            cudaMemcpy(sums, in, sizeof sums, cudaMemcpyDeviceToHost);
-            for (int pass = 0; pass < 10; ++pass)
-                for (int i = 1; i < 2048; ++i)
-                    sums[i] += sums[i - 1];
-            cudaMemcpy(out, sums, sizeof sums, cudaMemcpyDefault);
-            cudaMemcpy(out, in, sizeof sums, cudaMemcpyDefault);
-        });
-        recorded([&] {
-            cudaMemset2D(out, 4096, 0, 1024, 64);
-            cudaMemcpy2D(out, 4096, in, 2048, 1024, 64, cudaMemcpyDeviceToDevice);
-        });
-        recorded([&] { second_group_kernel<<<256, 256>>>(in, out, 1 << 16); });
-        recorded([&] { second_group_sums_kernel<<<256, 64>>>(in, out); });
-        cudaMemset(counters, 0, n * 4);
-        recorded([&] { waiting_kernel<<<300, 32>>>(counters, (int*)out, 10); });
-        recorded([&] {
-            int first = 8, steps = 40000;
-            void* arguments[] = {&out, &first, &steps};
-            cudaLaunchCooperativeKernel((void*)long_grid_kernel, dim3(264), dim3(1024), arguments);
-        });
-        cudaMemset(counters, 0, n * 4);
-        recorded([&] { first_waited_for_kernel<<<1 << 14, 32>>>(counters, (int*)out, 100000); });
-        recorded([&] {
-            cudaLaunchAttribute attribute = {};
-            attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-            attribute.val.programmaticStreamSerializationAllowed = 1;
-            cudaLaunchConfig_t config = {};
-            config.gridDim = 4, config.blockDim = 64;
-            config.attrs = &attribute, config.numAttrs = 1;
-            cudaLaunchKernelEx(&config, fenced_kernel, (volatile float*)out);
-        });
-        recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
-        recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
-        recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
-        cudaMemset(counters, 0, 4);
-        recorded([&] { asking_kernel<<<1, 32>>>(counters, out, 50); });
-        recorded([&] { behind_store_kernel<false><<<1, 32>>>(in, out, 4); });
-        recorded([&] { behind_store_kernel<true><<<1, 32>>>(in, out, 4); });
-        recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });
-        recorded([&] { known_sizes_kernel<<<1, 32>>>(in, out); });
-        cudaMemset(in, 0, 4096);
-        cudaMemset(out, 0, 4096);
-        cudaMemset(out + 4, 1, 4);
-        recorded([&] { comparing_kernel<<<1, 1>>>(in, out); });
-        for (int kind = 0; kind < 4; ++kind)
-            recorded([&] { spinning_kernel<<<2, 64>>>(out, 1000000, kind); });
-        cudaMemset(counters, 0, n * 4);
-        recorded([&] { long_integers_kernel<<<1, 32>>>((long long*)in, (long long*)out, 1000); });
-        recorded([&] { long_products_kernel<<<1, 32>>>((long long*)in, (long long*)out, 1000); });
-        recorded([&] { ring_kernel<1><<<4, 64>>>((float4*)in, out, 12); });
-        recorded([&] { ring_kernel<3><<<4, 64>>>((float4*)in, out, 12); });
-        recorded([&] { filled_kernel<<<1, 32>>>(in, out, 512, 1000); });
-        recorded([&] { search_kernel<<<1, 32>>>(in, (int*)out, 1023); });
-        float ones[32];
-        for (float& one : ones)
-            one = 1.0f;
-        cudaMemcpy(in + 12 * 32, ones, sizeof ones, cudaMemcpyHostToDevice);
-        recorded([&] { scan_kernel<<<1, 32>>>(in, (int*)out); });
-        cudaMemset(in, 0, n * 4);
-        recorded([&] { pieces_kernel<<<1, 32>>>((short*)in, (Pieces<short>*)out, 100, true); });
-        recorded([&] { pieces_kernel<<<1, 32>>>((int*)in, (Pieces<int>*)out, 100, true); });
-        cudaMemset(counters, 0, n * 4);
-        recorded([&] { sectors_kernel<<<4, 64>>>(counters, out); });
-        recorded([&] { taking_kernel<<<264, 64>>>(counters, in, out, 528, 1024); });
-        cudaMemset(counters, 0, n * 4);
-        recorded([&] { waiting_kernel<<<1 << 20, 32>>>(counters, (int*)out, 200000); });
+int main(int argc, char**) {
+    const int n = 1 << 22;
+    float *in, *out;
+    int* counters;
+    if (cudaMalloc(&in, n * 4) || cudaMalloc(&out, n * 4) || cudaMalloc(&counters, n * 4))
+        return 1;
+    cudaMemset(in, 0, n * 4);
+    cudaMemset(counters, 0, n * 4);
+    if (argc > 1) { // the call of a test of its own, which ends the process
+        recorded([&] { heap_kernel<<<1, 32>>>(out); });
         return 0;
     }
+    recorded([&] { copy_kernel<<<8, 128>>>(in, out, 1024, 1); });
+    recorded([&] { copy_kernel<<<8, 128>>>(in, out, 2048, 2); });
+    recorded([&] { copy_kernel<<<8, 128>>>(in, out, 32768, 32); });
+    recorded([&] { copy_kernel<<<8, 128>>>(in + 1, out, 1024, 1); });
+    recorded([&] { copy_kernel<<<8, 128>>>(in, out, 900, 1); });
+    recorded([&] { broadcast_kernel<<<8, 128>>>(in, out); });
+    recorded([&] { vector_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
+    recorded([&] { shared_kernel<1><<<1, 32>>>(out); });
+    recorded([&] { shared_kernel<2><<<1, 32>>>(out); });
+    recorded([&] { shared_kernel<32><<<1, 32>>>(out); });
+    recorded([&] { transposed_kernel<<<1, 256, 32 * 32 * 4>>>(out, 32); });
+    recorded([&] { transposed_kernel<<<1, 256, 32 * 33 * 4>>>(out, 33); });
+    recorded([&] { count_kernel<<<64, 128>>>(counters, 0); });
+    recorded([&] { count_kernel<<<64, 128>>>(counters, 1); });
+    recorded([&] { half_kernel<<<1, 64>>>(out); });
+    recorded([&] { paths_kernel<<<1, 64>>>(in, out); });
+    recorded([&] { rows_kernel<<<1, 32>>>(in, out); });
+    recorded([&] { barrier_kernel<<<4, 64>>>(out, 10); });
+    recorded([&] { left_kernel<<<4, 64>>>(out); });
+    recorded([&] { shuffle_kernel<<<1, 64>>>(out); });
+    recorded([&] { product_kernel<<<dim3(8, 8), dim3(16, 16)>>>(in, in + 16384, out, 128); });
+    recorded([&] { tensor_kernel<<<1, 32>>>((__nv_bfloat16*)in, out, 1); });
+    recorded([&] { tensor_kernel<<<1, 32>>>((__nv_bfloat16*)in, out, 101); });
+    recorded([&] { narrow_kernel<<<4, 128>>>((__nv_bfloat16*)in, (__nv_bfloat16*)out); });
+    recorded([&] { special_kernel<<<4, 128>>>(in, out); });
+    recorded([&] { scratch_kernel<<<1, 1024>>>(); });
+    recorded([&] { library_kernel<<<1, 32>>>(in, out, 64); });
+    recorded([&] { copy_kernel<<<n / 256, 256>>>(in, out, n, 1); });
+    recorded([&] { prefix_kernel<<<1024, 128>>>(in, out); });
+    recorded([&] {
+        void* arguments[] = {&out};
+        cudaLaunchCooperativeKernel(grid_kernel, dim3(6), dim3(64), arguments);
+    });
+    recorded([&] {
+        float* more = nullptr;
+        cudaMalloc(&more, 4096);
+        cudaMemset(more, 0, 4096);
+        for (int i = 0; i < 5; ++i)
+            copy_kernel<<<8, 128>>>(more, out, 1024, 1);
+        copy_kernel<<<4, 128>>>(more, out, 512, 1);
+        cudaMemcpy(out, more, 2048, cudaMemcpyDeviceToDevice);
+        cudaDeviceSynchronize();
+        cudaFree(more);
+    });
+    recorded([&] {
+        static float sums[2048];
+        cudaMemcpy(sums, in, sizeof sums, cudaMemcpyDeviceToHost);
+        for (int pass = 0; pass < 10; ++pass)
+            for (int i = 1; i < 2048; ++i)
+                sums[i] += sums[i - 1];
+        cudaMemcpy(out, sums, sizeof sums, cudaMemcpyDefault);
+        cudaMemcpy(out, in, sizeof sums, cudaMemcpyDefault);
+    });
+    recorded([&] {
+        cudaMemset2D(out, 4096, 0, 1024, 64);
+        cudaMemcpy2D(out, 4096, in, 2048, 1024, 64, cudaMemcpyDeviceToDevice);
+    });
+    recorded([&] { second_group_kernel<<<256, 256>>>(in, out, 1 << 16); });
+    recorded([&] { second_group_sums_kernel<<<256, 64>>>(in, out); });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { waiting_kernel<<<300, 32>>>(counters, (int*)out, 10); });
+    recorded([&] {
+        int first = 8, steps = 40000;
+        void* arguments[] = {&out, &first, &steps};
+        cudaLaunchCooperativeKernel((void*)long_grid_kernel, dim3(264), dim3(1024), arguments);
+    });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { first_waited_for_kernel<<<1 << 14, 32>>>(counters, (int*)out, 100000); });
+    recorded([&] {
+        cudaLaunchAttribute attribute = {};
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = 4, config.blockDim = 64;
+        config.attrs = &attribute, config.numAttrs = 1;
+        cudaLaunchKernelEx(&config, fenced_kernel, (volatile float*)out);
+    });
+    recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
+    recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
+    recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
+    cudaMemset(counters, 0, 4);
+    recorded([&] { asking_kernel<<<1, 32>>>(counters, out, 50); });
+    recorded([&] { behind_store_kernel<false><<<1, 32>>>(in, out, 4); });
+    recorded([&] { behind_store_kernel<true><<<1, 32>>>(in, out, 4); });
+    recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });
+    recorded([&] { known_sizes_kernel<<<1, 32>>>(in, out); });
+    cudaMemset(in, 0, 4096);
+    cudaMemset(out, 0, 4096);
+    cudaMemset(out + 4, 1, 4);
+    recorded([&] { comparing_kernel<<<1, 1>>>(in, out); });
+    for (int kind = 0; kind < 4; ++kind)
+        recorded([&] { spinning_kernel<<<2, 64>>>(out, 1000000, kind); });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { long_integers_kernel<<<1, 32>>>((long long*)in, (long long*)out, 1000); });
+    recorded([&] { long_products_kernel<<<1, 32>>>((long long*)in, (long long*)out, 1000); });
+    recorded([&] { ring_kernel<1><<<4, 64>>>((float4*)in, out, 12); });
+    recorded([&] { ring_kernel<3><<<4, 64>>>((float4*)in, out, 12); });
+    recorded([&] { filled_kernel<<<1, 32>>>(in, out, 512, 1000); });
+    recorded([&] { search_kernel<<<1, 32>>>(in, (int*)out, 1023); });
+    float ones[32];
+    for (float& one : ones)
+        one = 1.0f;
+    cudaMemcpy(in + 12 * 32, ones, sizeof ones, cudaMemcpyHostToDevice);
+    recorded([&] { scan_kernel<<<1, 32>>>(in, (int*)out); });
+    cudaMemset(in, 0, n * 4);
+    recorded([&] { pieces_kernel<<<1, 32>>>((short*)in, (Pieces<short>*)out, 100, true); });
+    recorded([&] { pieces_kernel<<<1, 32>>>((int*)in, (Pieces<int>*)out, 100, true); });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { sectors_kernel<<<4, 64>>>(counters, out); });
+    recorded([&] { taking_kernel<<<264, 64>>>(counters, in, out, 528, 1024); });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { waiting_kernel<<<1 << 20, 32>>>(counters, (int*)out, 200000); });
+    return 0;
+}
