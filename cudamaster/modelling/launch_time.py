@@ -275,16 +275,23 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
 
 
 def _l1(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
-    """Cycles that L1 and shared memory take on all SMs together: the longest of what works side by side there, banks of
-    data (which shuffles go through as well), banks of tags, lines that are asked of L2, and the way there."""
-    traffic, shared = launch.traffic, launch.shared
-    wavefronts = sum(each.wavefronts for each in traffic) + _spilled_bytes(launch) / _LINE_BYTES
+    """Cycles that L1 and shared memory take on all SMs together. Shared memory and shuffles go through L1's banks."""
+    shared = launch.shared
     remote = shared.remote_load_requests + shared.remote_store_requests + shared.remote_atomic_requests
     shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
+    beside = shuffles + shared.wavefronts
+    return _of_requests(launch, constants, bytes_moved, beside) + remote * gpu.figures.remote_cycles
+
+
+def _of_requests(launch: Launch, constants: Constants, bytes_moved: Moved, beside: float = 0.0) -> float:
+    """Cycles that L1 takes for requests to global memory: the longest of what works side by side there, banks of data
+    (with what goes through them beside), banks of tags, lines that are asked of L2, and the way there."""
+    traffic = launch.traffic
+    wavefronts = sum(each.wavefronts for each in traffic) + _spilled_bytes(launch) / _LINE_BYTES
     missed = _missed_lines(launch, bytes_moved)
     sent = sum(each.sends for each in traffic) + _WAY_OF_MISSED * missed
-    data = shuffles + constants.wavefront_cycles * wavefronts + shared.wavefronts
-    return max(data, sum(each.lookups for each in traffic), missed, sent) + remote * gpu.figures.remote_cycles
+    lookups = sum(each.lookups for each in traffic)
+    return max(constants.wavefront_cycles * wavefronts + beside, lookups, missed, sent)
 
 
 def _missed_lines(launch: Launch, bytes_moved: Moved) -> float:
@@ -395,7 +402,11 @@ def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, byte
 
 
 def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved, *, largest: bool) -> float:
-    """Cycles of one warp from its block's start to its end, alone on the GPU: what it waits for, one after another."""
+    """Cycles of one warp from its block's start to its end, alone on the GPU: what it waits for, one after another.
+
+    The warps of a block begin together and come to their waits together, so each waits for a part of what L1 does for
+    all of them.
+    """
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
     # A warp that spins waits for another one, whose way is counted.
     largest = largest and not _spins(launch)
@@ -409,6 +420,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + cold * figures.l2_latency_cycles
         + far * _from_dram(launch, bytes_moved) * (figures.memory_latency_cycles - figures.l2_latency_cycles)
         + (waits - cold) * figures.l1_latency_cycles
+        + constants.in_step * _of_requests(launch, constants, bytes_moved) / shape.blocks * longer
         + remote * figures.remote_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
         + _barriers(launch, gpu, shape, largest=largest)

@@ -380,16 +380,6 @@ template <int Stages> __global__ void ring_kernel(const float4* in, float* out, 
     out[threadIdx.x] = sum;
 }
 
-// A load behind a branch is asked for before that is decided, but not over a store.
-template <bool Stores> __global__ void behind_store_kernel(const float* in, float* out, int n) {
-    float sum = in[threadIdx.x];
-    if (Stores)
-        out[threadIdx.x] = 1.0f;
-    if (n > 3)
-        sum += in[threadIdx.x + 32];
-    out[threadIdx.x + 32] = sum;
-}
-
 // What is loaded behind a branch goes to shared memory, a float a pass.
 __global__ void filled_kernel(const float* in, float* out, int count, int n) {
     __shared__ float kept[1024];
@@ -442,6 +432,16 @@ __global__ void pieces_kernel(const Piece* in, Pieces<Piece>* out, int n, bool a
     Pieces<Piece> second = pieces(in + (i + 32) * kPieces, n, aligned);
     out[i] = first;
     out[i + 32] = second;
+}
+
+// A load behind a branch is asked for before that is decided, but not over a store.
+template <bool Stores> __global__ void behind_store_kernel(const float* in, float* out, int n) {
+    float sum = in[threadIdx.x];
+    if (Stores)
+        out[threadIdx.x] = 1.0f;
+    if (n > 3)
+        sum += in[threadIdx.x + 32];
+    out[threadIdx.x + 32] = sum;
 }
 
 template <class Call> void recorded(const Call& call) {
