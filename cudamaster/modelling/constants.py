@@ -56,8 +56,6 @@ class Constants(_Strict):
     line_sectors: Annotated[float, Field(ge=1)] = 1.0
     stored_sectors: Annotated[float, Field(ge=1)] = 1.0
     stored_line_sectors: Annotated[float, Field(ge=0)] = 0.0
-    # Sectors that L2 takes as long for as for one that is written again, because requests write it in pieces.
-    piece_sectors: Annotated[float, Field(ge=1)] = 1.0
     # What L2 takes for a byte that a copy in bulk reads, of what it takes for one of a load.
     bulk_share: _Share = 1.0
     # Instructions of a function that is a subroutine on a GPU too.

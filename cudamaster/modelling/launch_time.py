@@ -40,8 +40,8 @@ _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
 # A warp that spins has so many times as many waits as the mean, and so many for each that asks for something new. Of
-# all launches that were measured none has more than 8 and 107; those that spin have thousands.
-_SPINNING, _AGAIN = 20, 1000
+# all launches that were measured none has more than 8 and 107; those that spin have 468 and more.
+_SPINNING, _AGAIN = 20, 250
 
 
 class Part(StrEnum):
@@ -310,13 +310,11 @@ def _spilled_bytes(launch: Launch) -> float:
 def _levels(launch: Launch, bytes_moved: Moved, gpu: Gpu, constants: Constants) -> dict[Part, float]:
     """Microseconds that L2 and DRAM take. What threads spill goes through L2, as no L1 keeps that of all of them."""
     figures = gpu.figures
-    pieces = max(0.0, bytes_moved.l2_written - bytes_moved.written_once)
     missed = _missed_lines(launch, bytes_moved)
     stored = sum(each.store_lines for each in launch.traffic)
     loaded = max(bytes_moved.l2_read - bytes_moved.bulk_read, SECTOR_BYTES * constants.line_sectors * missed)
     through = loaded + constants.bulk_share * bytes_moved.bulk_read + _spilled_bytes(launch)
     through += constants.stored_sectors * bytes_moved.l2_written + constants.stored_line_sectors * SECTOR_BYTES * stored
-    through += (constants.piece_sectors - 1) * pieces
     dram = bytes_moved.dram_read / figures.read_bytes_per_s + bytes_moved.dram_written / figures.write_bytes_per_s
     if bytes_moved.dram_read > 0 and bytes_moved.dram_written > 0:
         dram = max(dram, (bytes_moved.dram_read + bytes_moved.dram_written) / figures.copy_bytes_per_s)
@@ -498,9 +496,11 @@ def _ratio(of: Spread) -> float:
 
 def _overlapped(parts: Mapping[Part, float], power: float) -> float:
     """What parts take side by side. Starts of blocks and atomics are queues in front of the others and behind them:
-    while one of these is long, nobody waits for anything else."""
-    others = tuple(us for part, us in parts.items() if part not in _QUEUES)
-    return max(_joined(others, power), *(parts[part] for part in _QUEUES))
+    while one of these is long, nobody waits for anything else. What DRAM reads and writes goes through L2 meanwhile."""
+    memory = max(parts[Part.L2], parts[Part.DRAM])
+    alone = (*_QUEUES, Part.L2, Part.DRAM)
+    others = tuple(us for part, us in parts.items() if part not in alone)
+    return max(_joined((*others, memory), power), *(parts[part] for part in _QUEUES))
 
 
 def _joined(parts: tuple[float, ...], power: float) -> float:
