@@ -1,8 +1,15 @@
 """Cases for kernels that no check would launch: what is read of the executor, and which smaller cases are tried."""
 
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
 import pytest
 
-from cudamaster.judging.unreached import Reach, _calls, _reduced, _smaller
+from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.judging import unreached
+from cudamaster.judging.unreached import Reach, _calls, _reduced, _smaller, reach, told
 from cudamaster.tasks import cards
 from cudamaster.tasks.cards import Case, TaskCard
 
@@ -48,6 +55,29 @@ def test_an_input_stays_as_long_as_the_weights() -> None:
     assert _reduced(card, case, "kernel_size", 2) is not None
 
 
+def test_sizes_are_no_less_than_the_cards_and_multiples_of_what_theirs_are() -> None:
+    simpson, rope = cards.load("simpson_int"), cards.load("rope")
+    least = simpson.case({**simpson.cases[0].values, "N": 2})
+    assert _reduced(simpson, least, "N", 2) is None
+    assert _reduced(simpson, simpson.case({**simpson.cases[0].values, "N": 5}), "N", 2) is None
+    even = rope.case({**rope.cases[-1].values, "D": 24})
+    assert _reduced(rope, even, "D", 3) is not None
+    odd = rope.case({**rope.cases[-1].values, "D": 12})
+    assert _reduced(rope, odd, "D", 3) is None
+
+
+def test_sizes_become_a_quarter_less_where_no_half_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unreached, "_ENOUGH", 1)
+    card = cards.load("matrix_mul")
+
+    def tell(cases: list[Case]) -> list[frozenset[str] | None]:
+        return [frozenset("k" if one.values["M"] * one.values["N"] >= 5 << 20 else "") for one in cases]
+
+    found = _smaller(card, tell, "k", timed(card, M=4096), frozenset("k"))  # type: ignore[arg-type]
+    assert found is not None
+    assert found[0].values["M"] * found[0].values["N"] == 6 << 20
+
+
 def test_sizes_are_halved_in_turn_while_the_kernel_is_launched() -> None:
     """Up to a light case, or as far as it goes: then only if that is not too heavy."""
     card = cards.load("matrix_mul")
@@ -89,3 +119,105 @@ def test_a_note_says_what_ran_in_no_check() -> None:
     (note,) = reach.notes(lambda case: case.values["M"] == 4096)
     assert note == f"1 kernel of {label} ran in no check: smaller cases launch others"
     assert reach.notes(lambda case: True) == ()
+
+
+class Teller:
+    """A device that says of a call which kernels it launches, `[...]` with a name each; it fails at None, and the run
+    with it. A word is why a case is skipped."""
+
+    def __init__(self, kernels: Callable[[Mapping[str, float]], list[str] | str | None]) -> None:
+        self._kernels = kernels
+        self.runs = 0
+
+    def run_observed(self, request: JudgeRequest, report: Path, limit_s: float, notes: BinaryIO) -> None:
+        """Writes what judge and executor would."""
+        assert request.told
+        assert limit_s > 0
+        self.runs += 1
+        lines = []
+        for index, label in enumerate(request.labels):
+            launched = self._kernels({name: float(size) for name, size in (one.split("=") for one in label.split(","))})
+            if isinstance(launched, str):
+                lines.append(json.dumps({"event": "skip", "t": 0.0, "index": index, "reason": launched}))
+                continue
+            notes.write(b"call\n")
+            if launched is None:
+                break
+            notes.write("".join(f"kernel {name} of_a_name\n" for name in launched).encode() + b"end\n")
+        report.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def reached(card: TaskCard, kernels: Callable[[Mapping[str, float]], list[str] | str | None]) -> Reach:
+    """What there is beside the verification cases, by a wrapper that launches such kernels."""
+    checked = [case for case in card.cases if not case.sweep]
+    return reach(card, Teller(kernels), Path("judge"), Path("worker"), checked)  # type: ignore[arg-type]
+
+
+def test_calls_behind_one_that_fails_are_asked_for_once_more() -> None:
+    """A few times. What is skipped has no call, and the others keep their places."""
+    card = cards.load("dot_product")
+    cases = [card.case({"N": n}) for n in (512, 1024, 2048, 4096, 8192)]
+    kernels: dict[float, list[str] | str | None] = {
+        512: ["a"],
+        1024: None,
+        2048: "needs too much",
+        4096: [],
+        8192: ["b"],
+    }
+    teller = Teller(lambda sizes: kernels[sizes["N"]])
+    worker = Path("worker")
+    assert told(teller, worker, worker, cases) == [{"a"}, None, None, set(), {"b"}]  # type: ignore[arg-type]
+    assert teller.runs == 2
+    failing = Teller(lambda sizes: None)
+    assert told(failing, worker, worker, cases * 2) == [None] * 10  # type: ignore[arg-type]
+    assert failing.runs == 5
+
+
+def test_kernels_of_timed_cases_alone_get_the_lightest_case_that_launches_them() -> None:
+    """Those that a verification case launches get none, and what one case launches gets no other."""
+    card = cards.load("gelu")
+    timed_cases = sorted((case for case in card.cases if case.sweep), key=lambda case: case.weight)
+    sizes = [case.values["N"] for case in timed_cases]
+    assert len(sizes) > 2
+    found = reached(card, lambda at: ["all", *(f"from{n:.0f}" for n in sizes[:2] if at["N"] >= n and at["N"] in sizes)])
+    (first, of_first), (second, of_second) = found.found
+    assert (first.values["N"], second.values["N"]) == (sizes[0], sizes[1])
+    assert (of_first, of_second) == ((timed_cases[0],), (timed_cases[1],))
+    assert first.held_out
+    assert not first.sweep
+    assert not found.unreached
+    assert not found.unknown
+    both = reached(card, lambda at: ["x", "y"] if at["N"] in sizes else ["all"])
+    assert [timed for _, timed in both.found] == [(timed_cases[0], timed_cases[0])]
+
+
+def test_heavy_cases_are_left_out_if_a_timed_case_runs_all_of_their_kernels() -> None:
+    card = cards.load("matrix_mul")
+    near, far = timed(card, M=256), timed(card, M=4096)
+    light, heavy = (card.cases[0].model_copy(update={"weight": weight}) for weight in (1e6, 1e7))
+    found = Reach(((light, (near,)), (heavy, (near, far))))
+    assert found.light == [light]
+    assert found.heavy(lambda case: False) == [heavy]
+    assert found.heavy(lambda case: case == near) == [heavy]
+    assert found.heavy(lambda case: True) == []
+
+
+def test_no_more_cases_are_added_than_the_limit_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels that they do not launch are named as those that nothing launches."""
+    card = cards.load("gelu")
+    sizes = sorted(case.values["N"] for case in card.cases if case.sweep)
+    monkeypatch.setattr(unreached, "_MOST_CASES", 2)
+    found = reached(card, lambda at: [f"of{at['N']:.0f}"] if at["N"] in sizes else ["all"])
+    assert len(found.found) == 2
+    assert [case.values["N"] for case in found.unreached] == sizes[2:]
+
+
+def test_a_note_says_where_nobody_knows_the_kernels() -> None:
+    """A call may fail because its kernels were not executed."""
+    card = cards.load("gelu")
+    largest = max((case for case in card.cases if case.sweep), key=lambda case: case.weight)
+    found = reached(card, lambda at: None if at["N"] == largest.values["N"] else [])
+    assert found.unknown == (largest,)
+    (note,) = found.notes(lambda case: False)
+    assert note == f"kernels of {largest.label} may have run in no check: which they are is not known"
+    assert found.notes(lambda case: True) == ()

@@ -59,7 +59,11 @@ if TYPE_CHECKING:
     help="Sizes to time in place of the task's own, such as rows=65536,K=512; give it several times. P is over them "
     "alone, and no measure of the benchmark.",
 )
-@click.option("--check-only", is_flag=True, help="Run only the verification cases, and time nothing.")
+@click.option(
+    "--check-only",
+    is_flag=True,
+    help="Time nothing: run the verification cases, on the CPU device also light ones for other kernels.",
+)
 @click.option(
     "--protocol",
     type=click.Choice(["default", "paper"]),

@@ -31,6 +31,7 @@ _LIGHT = 1e6
 _MOST_STEPS = 32  # runs that look for a smaller case, for one kernel
 _CALL_LIMIT_S = 10.0  # of a call that executes no kernel
 _LIMIT_S = 120.0  # of all calls of a run
+_MOST_FAILING = 4  # calls behind which others are asked for once more
 
 Kernel = str  # its place in the program
 _Tell = Callable[[Sequence[Case]], list[frozenset[Kernel] | None]]
@@ -39,10 +40,12 @@ _Tell = Callable[[Sequence[Case]], list[frozenset[Kernel] | None]]
 @dataclass(frozen=True)
 class Reach:
     """Cases to be checked beside others, each with the lightest timed case of every kernel that it launches and none
-    before it did; and those of the kernels that none of them launches."""
+    before it did; those of the kernels that none of them launches; and timed cases of which nobody knows what they
+    launch, as a call fails that finds no results of its kernels, or needs too much memory."""
 
     found: tuple[tuple[Case, tuple[Case, ...]], ...] = ()
     unreached: tuple[Case, ...] = ()
+    unknown: tuple[Case, ...] = ()
 
     @property
     def light(self) -> list[Case]:
@@ -54,21 +57,27 @@ class Reach:
         return [case for case, timed in self.found if case.weight > _LIGHT and not all(map(runs, timed))]
 
     def notes(self, runs: Callable[[Case], bool]) -> tuple[str, ...]:
-        """What remains unchecked, a sentence or none; timed cases that run are checked."""
+        """What remains unchecked, in sentences; timed cases that run are checked."""
         left = [case.label for case in self.unreached if not runs(case)]
-        if not left:
-            return ()
-        labels = list(dict.fromkeys(left))
-        kernels = "1 kernel" if len(left) == 1 else f"{len(left)} kernels"
-        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-        return (f"{kernels} of {labels[0]}{more} ran in no check: smaller cases launch others",)
+        unknown = [case.label for case in self.unknown if not runs(case)]
+        notes = []
+        if left:
+            kernels = "1 kernel" if len(left) == 1 else f"{len(left)} kernels"
+            notes.append(f"{kernels} of {_and_more(left)} ran in no check: smaller cases launch others")
+        if unknown:
+            notes.append(f"kernels of {_and_more(unknown)} may have run in no check: which they are is not known")
+        return tuple(notes)
+
+
+def _and_more(labels: Sequence[str]) -> str:
+    first, *others = dict.fromkeys(labels)
+    return f"{first} and {len(others)} more" if others else first
 
 
 def reach(card: TaskCard, device: Observing, judge: Path, worker: Path, checked: Sequence[Case]) -> Reach:
     """Light cases for the kernels of a built candidate that it launches at timed cases, and not at the `checked` ones.
 
-    No case is heavier than `_MOST_WEIGHT`. What the wrapper launches by what an earlier kernel found is not known here,
-    and nothing is known where its call fails.
+    No case is heavier than `_MOST_WEIGHT`. What the wrapper launches by what an earlier kernel found is not known here.
     """
     timed = sorted((case for case in card.cases if case.sweep), key=lambda case: case.weight)
     tell = partial(told, device, judge, worker)
@@ -86,13 +95,29 @@ def reach(card: TaskCard, device: Observing, judge: Path, worker: Path, checked:
             one, all_there = small
             found.append((one, tuple(lightest[new][0] for new in sorted(all_there - seen) if new in lightest)))
             seen |= all_there
-    return Reach(tuple(found), tuple(case for kernel, (case, _) in lightest.items() if kernel not in seen))
+    return Reach(
+        tuple(found),
+        tuple(case for kernel, (case, _) in lightest.items() if kernel not in seen),
+        tuple(case for case, kernels in zip(timed, launched[len(checked) :], strict=True) if kernels is None),
+    )
 
 
 def told(device: Observing, judge: Path, worker: Path, cases: Sequence[Case]) -> list[frozenset[Kernel] | None]:
-    """The kernels that a built candidate would launch at each case; None where the call comes to no end."""
-    if not cases:
-        return []
+    """The kernels that a built candidate would launch at each case; None where the call comes to no end.
+
+    That ends the judge's run as well, so another one goes on with the next case, a few times.
+    """
+    found: list[frozenset[Kernel] | None] = []
+    for _ in range(_MOST_FAILING + 1):
+        if len(found) < len(cases):
+            found += _told_until_failure(device, judge, worker, cases[len(found) :])
+    return [*found, *[None] * (len(cases) - len(found))]
+
+
+def _told_until_failure(
+    device: Observing, judge: Path, worker: Path, cases: Sequence[Case]
+) -> list[frozenset[Kernel] | None]:
+    """The same up to the first call that comes to no end, that included."""
     request = JudgeRequest(
         judge=(str(judge),),
         candidate=(str(worker), "--in-place"),
@@ -109,14 +134,19 @@ def told(device: Observing, judge: Path, worker: Path, cases: Sequence[Case]) ->
         text = notes.read().decode(errors="replace")
         skipped = {line.index for line in of(Skip, _lines(report))}
     calls = _calls(text)
-    return [None if k in skipped else next(calls, None) for k in range(len(cases))]
+    found: list[frozenset[Kernel] | None] = []
+    for k in range(len(cases)):
+        found.append(None if k in skipped else next(calls, None))
+        if found[-1] is None and k not in skipped:
+            break
+    return found
 
 
 def _lines(report: Path) -> list[Line]:
     return parse(report.read_text("utf-8", "replace")) if report.is_file() else []
 
 
-def _calls(text: str) -> Iterator[frozenset[Kernel] | None]:
+def _calls(text: str) -> Iterator[frozenset[Kernel]]:
     """The kernels of each call that has come to its end: the executor says `call` before it and `end` behind it."""
     kernels: set[Kernel] = set()
     for line in text.splitlines():

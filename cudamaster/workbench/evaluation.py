@@ -152,11 +152,11 @@ class Workbench:
     ) -> Verdict:
         """Build, check and time a candidate. A kernel that fails gets a verdict; DeviceError is for our own errors.
 
-        With `check_only` only the verification cases run and nothing is timed, so there is no score. Either way the
-        candidate meets small cases drawn from the evaluation's seed, and in a full evaluation large ones too
-        (held_out.py). With `first_failure` the cases after the first wrong one are left out. With `to_beat`
-        compute-sanitizer runs too, if the device has it: a score above `to_beat` only counts if it finds nothing, and
-        it explains a fault.
+        With `check_only` only the verification cases run, on a device that tells launches also light ones for other
+        kernels (unreached.py), and nothing is timed, so there is no score. Either way the candidate meets small cases
+        drawn from the evaluation's seed, and in a full evaluation large ones too (held_out.py). With `first_failure`
+        the cases after the first wrong one are left out. With `to_beat` compute-sanitizer runs too, if the device has
+        it: a score above `to_beat` only counts if it finds nothing, and it explains a fault.
         """
         began = monotonic()
         if self._builder.stands_for_eager(candidate):

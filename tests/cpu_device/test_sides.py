@@ -124,6 +124,24 @@ def test_host_code_that_only_looks_so(line: str) -> None:
     assert said(WRAPPER.format(line)) == ""
 
 
+def test_what_is_for_both_sides_may_call_either() -> None:
+    """nvcc warns, and no more."""
+    assert said("__host__ __device__ float twice(float x) { return of_host(x) + of_host(x); }") == ""
+
+
+def test_what_the_compiler_writes_itself_is_for_both_sides() -> None:
+    assert said("struct Kept { Kept() = default; int n; }; " + KERNEL.format("p[0] = Kept().n;")) == ""
+
+
+def test_one_of_several_arrays_of_a_name_may_be_the_devices() -> None:
+    kernel = KERNEL.format("p[0] = weights[n];")
+    assert said("namespace other { __constant__ float weights[3]; " + kernel + " }") == ""
+
+
+def test_a_macro_of_the_name_may_be_anything() -> None:
+    assert said("#define of_host(x) of_device(x)\n" + KERNEL.format("p[0] = of_host(x);")) == ""
+
+
 def test_relaxed_constexpr_is_a_flag() -> None:
     line = KERNEL.format("p[0] = counted(n) + std::max(n, 3) + std::numeric_limits<float>::max();")
     assert NOT_ALLOWED in said(line)

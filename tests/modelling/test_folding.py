@@ -75,3 +75,16 @@ def test_a_block_takes_all_only_from_a_common_counter() -> None:
     assert folded(**all_in_one, **counter).instructions_of_warp.largest == 98
     most = {"block_instructions": (1000, 5, 900), "warp_instructions": (1000, 5, 900)}
     assert folded(**most, **counter).instructions_of_warp.largest == 900
+
+
+def test_lines_that_another_block_has_left_in_l1_are_not_missed() -> None:
+    """As sectors are not: half of those that a block misses, blocks before it on its SM had, of which there are two."""
+    wanted = gpu.load()
+    blocks = int(2 * wanted.limits.sms)
+    traffic = {
+        **{"buffer": 0, "bytes": 4096, "load": (5, 80, 80, 40), "store": (0, 0), "atomic": (0, 0), "lines": 20},
+        **{"missed_lines": 20, "wavefronts": 5, "bulk": (0, 0, 0), "footprints": []},
+    }
+    (found,) = folded(blocks=blocks, grid=(blocks, 1, 1), traffic=[traffic]).traffic
+    assert found.missed_sectors == (80 - 40 / 2) * blocks / 5
+    assert found.missed_lines == 20 * (60 / 80) * blocks / 5

@@ -168,3 +168,16 @@ def test_a_value_that_meets_smaller_pieces_is_split_on_its_path(other: str, spli
     code = [line.replace("__tsan_read2", other) for line in PIECES]
     following = {0: [4, 8], 4: [12], 8: [12], 12: []}
     assert origins_of(code, following, (0, 4, 8, 12)).split == split
+
+
+# A load decides whether the block at 5 is executed, in which another one is; both ways meet at 8.
+DECIDED = (
+    "mov %rbx,%rdi", f"call {READ}", "mov (%rbx),%eax", "test %eax,%eax", "je 8 <met>",
+    "mov %rbp,%rdi", f"call {READ}", "nop", "mov %r12,%rdi", f"call {READ}", "nop",
+)  # fmt: skip
+
+
+def test_a_load_behind_a_branch_waits_for_what_decides_it() -> None:
+    """But not where both ways have met again, nor where there is one way only."""
+    assert found(*DECIDED, following={0: [5, 8], 5: [8]}, starts=(0, 5, 8)) == {7: [2]}
+    assert found(*DECIDED, following={0: [5], 5: [8]}, starts=(0, 5, 8)) == {}

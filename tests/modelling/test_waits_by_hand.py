@@ -7,7 +7,7 @@ from counted_by_hand import WARPS, footprints, launch, spread
 
 from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling.constants import Constants
-from cudamaster.modelling.counts import Launch, Shared, Traffic, Way
+from cudamaster.modelling.counts import Footprint, Launch, Shared, Traffic, Way
 from cudamaster.modelling.launch_time import Part, launch_time
 from cudamaster.modelling.memory import L2, moved
 
@@ -101,6 +101,21 @@ def test_lanes_that_read_their_sectors_one_after_another_find_each_second_in_l2(
     chained, together = (cycles(Part.LATENCY, like=launch(SMS, loads=32, waits=waits, stride=32)) for waits in (32, 1))
     half = (FIGURES.l2_latency_cycles + FIGURES.memory_latency_cycles) / 2
     assert chained - together == pytest.approx(31 * half)
+
+
+def test_a_wait_for_several_lines_is_for_dram_if_one_of_them_is() -> None:
+    """Four lines together, and all blocks want the same 128 sectors: DRAM gives them once, and L2 to the others."""
+    plain = launch(4, loads=4, waits=1)
+    common = tuple(Footprint(blocks=n, read=128, written=0) for n in (1, 8, 64))
+    (traffic,) = plain.traffic
+    shared = plain.model_copy(update={"traffic": (traffic.model_copy(update={"footprints": common}),)})
+    two, three = (
+        cycles(Part.LATENCY, like=shared, far_waits_of_warp=spread(1, far), cold_waits_of_warp=spread(1, 3))
+        for far in (2, 3)
+    )
+    assert moved(shared.traffic, 4, 4, L2(FIGURES.l2_bytes)).dram_read == 128 * 32
+    part = 1 - (1 - 1 / 4) ** 4
+    assert three - two == pytest.approx(part * (FIGURES.memory_latency_cycles - FIGURES.l2_latency_cycles))
 
 
 def test_warps_of_a_block_wait_for_a_part_of_what_l1_does_for_all_of_them() -> None:
