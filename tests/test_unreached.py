@@ -1,8 +1,14 @@
 """Cases for kernels that no check would launch: what is read of the executor, and which smaller cases are tried."""
 
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import BinaryIO
+
 import pytest
 
-from cudamaster.judging.unreached import Reach, _calls, _reduced, _smaller
+from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.judging.unreached import Reach, _calls, _reduced, _smaller, told
 from cudamaster.tasks import cards
 from cudamaster.tasks.cards import Case, TaskCard
 
@@ -89,3 +95,30 @@ def test_a_note_says_what_ran_in_no_check() -> None:
     (note,) = reach.notes(lambda case: case.values["M"] == 4096)
     assert note == f"1 kernel of {label} ran in no check: smaller cases launch others"
     assert reach.notes(lambda case: True) == ()
+    (note,) = Reach((), (), cases).notes(lambda case: False)
+    assert note.startswith(f"kernels of {label} and 1 more may have run in no check: ")
+    assert Reach((), (), cases).notes(lambda case: True) == ()
+
+
+def test_a_call_that_fails_hides_no_other() -> None:
+    """Each failure ends a run, and another run goes on behind it, as often as is allowed."""
+    cases = list(cards.load("vector_add").cases)
+    failing = {1, 4}
+
+    def run_observed(request: JudgeRequest, report: Path, limit_s: float, notes: BinaryIO) -> None:
+        """One run of calls that launch a kernel each and then, at some cases, fail."""
+        first = len(cases) - len(request.labels)
+        for index in range(len(request.labels)):
+            notes.write(f"call\nkernel {first + index} f\n".encode())
+            if first + index in failing:
+                fault = {"event": "fault", "t": 0.0, "index": index, "who": "candidate", "error": "e", "detail": ""}
+                report.write_text(json.dumps(fault) + "\n", "utf-8")
+                return
+            notes.write(b"end\n")
+            notes.flush()
+
+    device = SimpleNamespace(run_observed=run_observed)
+    kernels = [None if k in failing else {str(k)} for k in range(len(cases))]
+    for failures, known in ((1, 1), (2, 4), (3, len(cases))):
+        found = told(device, Path("judge"), Path("worker"), cases, failures=failures)  # type: ignore[arg-type]
+        assert found == kernels[:known] + [None] * (len(cases) - known)

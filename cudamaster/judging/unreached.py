@@ -18,7 +18,7 @@ from pathlib import Path
 from cudamaster.core.expressions import Number, evaluate
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Observing
-from cudamaster.judging.report_lines import Line, Skip, of
+from cudamaster.judging.report_lines import Fault, Line, Skip, Timeout, of
 from cudamaster.judging.verdicts import parse
 from cudamaster.tasks import held_out
 from cudamaster.tasks.cards import Case, TaskCard
@@ -29,6 +29,7 @@ _ENOUGH = 1e7  # weight to which cases are made lighter, as far as they can be, 
 _MOST_WEIGHT = 7e7  # ... and that none is beyond: it is called three times, like a verification case
 _LIGHT = 1e6
 _MOST_STEPS = 32  # runs that look for a smaller case, for one kernel
+_MOST_FAILURES = 3  # calls that fail before no more are asked
 _CALL_LIMIT_S = 10.0  # of a call that executes no kernel
 _LIMIT_S = 120.0  # of all calls of a run
 
@@ -39,10 +40,11 @@ _Tell = Callable[[Sequence[Case]], list[frozenset[Kernel] | None]]
 @dataclass(frozen=True)
 class Reach:
     """Cases to be checked beside others, each with the lightest timed case of every kernel that it launches and none
-    before it did; and those of the kernels that none of them launches."""
+    before it did; those of the kernels that none of them launches; and timed cases whose kernels nobody knows."""
 
     found: tuple[tuple[Case, tuple[Case, ...]], ...] = ()
     unreached: tuple[Case, ...] = ()
+    unknown: tuple[Case, ...] = ()
 
     @property
     def light(self) -> list[Case]:
@@ -55,24 +57,32 @@ class Reach:
 
     def notes(self, runs: Callable[[Case], bool]) -> tuple[str, ...]:
         """What remains unchecked, a sentence or none; timed cases that run are checked."""
-        left = [case.label for case in self.unreached if not runs(case)]
-        if not left:
-            return ()
-        labels = list(dict.fromkeys(left))
-        kernels = "1 kernel" if len(left) == 1 else f"{len(left)} kernels"
-        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-        return (f"{kernels} of {labels[0]}{more} ran in no check: smaller cases launch others",)
+        notes = []
+        if left := [case.label for case in self.unreached if not runs(case)]:
+            kernels = "1 kernel" if len(left) == 1 else f"{len(left)} kernels"
+            notes.append(f"{kernels} of {_and_more(left)} ran in no check: smaller cases launch others")
+        if left := [case.label for case in self.unknown if not runs(case)]:
+            notes.append(
+                f"kernels of {_and_more(left)} may have run in no check: a call that executes none fails "
+                "or finds no room, so nobody knows which they are"
+            )
+        return tuple(notes)
+
+
+def _and_more(labels: Sequence[str]) -> str:
+    different = list(dict.fromkeys(labels))
+    return different[0] + (f" and {len(different) - 1} more" if len(different) > 1 else "")
 
 
 def reach(card: TaskCard, device: Observing, judge: Path, worker: Path, checked: Sequence[Case]) -> Reach:
     """Light cases for the kernels of a built candidate that it launches at timed cases, and not at the `checked` ones.
 
     No case is heavier than `_MOST_WEIGHT`. What the wrapper launches by what an earlier kernel found is not known here,
-    and nothing is known where its call fails.
+    nor what it launches where its call fails.
     """
     timed = sorted((case for case in card.cases if case.sweep), key=lambda case: case.weight)
     tell = partial(told, device, judge, worker)
-    launched = tell([*checked, *timed])
+    launched = tell([*checked, *timed], failures=_MOST_FAILURES)
     seen = {kernel for kernels in launched[: len(checked)] for kernel in kernels or ()}
     lightest: dict[Kernel, tuple[Case, frozenset[Kernel]]] = {}
     for case, kernels in zip(timed, launched[len(checked) :], strict=True):
@@ -86,13 +96,27 @@ def reach(card: TaskCard, device: Observing, judge: Path, worker: Path, checked:
             one, all_there = small
             found.append((one, tuple(lightest[new][0] for new in sorted(all_there - seen) if new in lightest)))
             seen |= all_there
-    return Reach(tuple(found), tuple(case for kernel, (case, _) in lightest.items() if kernel not in seen))
+    unreached = tuple(case for kernel, (case, _) in lightest.items() if kernel not in seen)
+    unknown = tuple(case for case, kernels in zip(timed, launched[len(checked) :], strict=True) if kernels is None)
+    return Reach(tuple(found), unreached, unknown)
 
 
-def told(device: Observing, judge: Path, worker: Path, cases: Sequence[Case]) -> list[frozenset[Kernel] | None]:
-    """The kernels that a built candidate would launch at each case; None where the call comes to no end."""
-    if not cases:
-        return []
+def told(
+    device: Observing, judge: Path, worker: Path, cases: Sequence[Case], *, failures: int = 1
+) -> list[frozenset[Kernel] | None]:
+    """The kernels that a built candidate would launch at each case; None where the call comes to no good end.
+
+    That ends a run. Another one goes on behind the case, until so many calls have failed.
+    """
+    found: list[frozenset[Kernel] | None] = []
+    while failures > 0 and len(found) < len(cases):
+        found += _told(device, judge, worker, cases[len(found) :])
+        failures -= 1
+    return found + [None] * (len(cases) - len(found))
+
+
+def _told(device: Observing, judge: Path, worker: Path, cases: Sequence[Case]) -> list[frozenset[Kernel] | None]:
+    """The same of one run, up to the case whose call failed."""
     request = JudgeRequest(
         judge=(str(judge),),
         candidate=(str(worker), "--in-place"),
@@ -107,9 +131,11 @@ def told(device: Observing, judge: Path, worker: Path, cases: Sequence[Case]) ->
         device.run_observed(request, report, _LIMIT_S, notes)
         notes.seek(0)
         text = notes.read().decode(errors="replace")
-        skipped = {line.index for line in of(Skip, _lines(report))}
+        lines = _lines(report)
+    unknown = {line.index for form in (Skip, Fault, Timeout) for line in of(form, lines)}
+    end = min((line.index + 1 for form in (Fault, Timeout) for line in of(form, lines)), default=len(cases))
     calls = _calls(text)
-    return [None if k in skipped else next(calls, None) for k in range(len(cases))]
+    return [None if k in unknown else next(calls, None) for k in range(end)]
 
 
 def _lines(report: Path) -> list[Line]:
