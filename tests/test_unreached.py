@@ -120,5 +120,5 @@ def test_a_call_that_fails_hides_no_other() -> None:
     device = SimpleNamespace(run_observed=run_observed)
     kernels = [None if k in failing else {str(k)} for k in range(len(cases))]
     for failures, known in ((1, 1), (2, 4), (3, len(cases))):
-        found = told(device, Path("judge"), Path("worker"), cases, failures=failures)  # type: ignore[arg-type]
+        found = told(device, Path("judge"), Path("worker"), cases, failures=failures)
         assert found == kernels[:known] + [None] * (len(cases) - known)
