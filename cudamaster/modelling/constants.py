@@ -49,13 +49,13 @@ class Constants(_Strict):
     answer_cycles: Annotated[float, Field(ge=0)] = 0.0
     # L1 per wavefront of a request's data.
     wavefront_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # Part of what L1 does for all warps of a block that each of them waits for.
+    in_step: _Share = 0.0
     # Sectors of a load that L2 takes as long for as for a line of one, however few sectors of it are asked for; for a
     # sector that is stored, and besides for each of its lines.
     line_sectors: Annotated[float, Field(ge=1)] = 1.0
     stored_sectors: Annotated[float, Field(ge=1)] = 1.0
     stored_line_sectors: Annotated[float, Field(ge=0)] = 0.0
-    # Sectors that L2 takes as long for as for one that is written again, because requests write it in pieces.
-    piece_sectors: Annotated[float, Field(ge=1)] = 1.0
     # What L2 takes for a byte that a copy in bulk reads, of what it takes for one of a load.
     bulk_share: _Share = 1.0
     # Instructions of a function that is a subroutine on a GPU too.

@@ -40,8 +40,8 @@ _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
 # A warp that spins has so many times as many waits as the mean, and so many for each that asks for something new. Of
-# all launches that were measured none has more than 8 and 107; those that spin have thousands.
-_SPINNING, _AGAIN = 20, 1000
+# all launches that were measured none has more than 8 and 107; those that spin have 468 and more.
+_SPINNING, _AGAIN = 20, 250
 
 
 class Part(StrEnum):
@@ -275,16 +275,23 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
 
 
 def _l1(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> float:
-    """Cycles that L1 and shared memory take on all SMs together: the longest of what works side by side there, banks of
-    data (which shuffles go through as well), banks of tags, lines that are asked of L2, and the way there."""
-    traffic, shared = launch.traffic, launch.shared
-    wavefronts = sum(each.wavefronts for each in traffic) + _spilled_bytes(launch) / _LINE_BYTES
+    """Cycles that L1 and shared memory take on all SMs together. Shared memory and shuffles go through L1's banks."""
+    shared = launch.shared
     remote = shared.remote_load_requests + shared.remote_store_requests + shared.remote_atomic_requests
     shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
+    beside = shuffles + shared.wavefronts
+    return _of_requests(launch, constants, bytes_moved, beside) + remote * gpu.figures.remote_cycles
+
+
+def _of_requests(launch: Launch, constants: Constants, bytes_moved: Moved, beside: float = 0.0) -> float:
+    """Cycles that L1 takes for requests to global memory: the longest of what works side by side there, banks of data
+    (with what goes through them beside), banks of tags, lines that are asked of L2, and the way there."""
+    traffic = launch.traffic
+    wavefronts = sum(each.wavefronts for each in traffic) + _spilled_bytes(launch) / _LINE_BYTES
     missed = _missed_lines(launch, bytes_moved)
     sent = sum(each.sends for each in traffic) + _WAY_OF_MISSED * missed
-    data = shuffles + constants.wavefront_cycles * wavefronts + shared.wavefronts
-    return max(data, sum(each.lookups for each in traffic), missed, sent) + remote * gpu.figures.remote_cycles
+    lookups = sum(each.lookups for each in traffic)
+    return max(constants.wavefront_cycles * wavefronts + beside, lookups, missed, sent)
 
 
 def _missed_lines(launch: Launch, bytes_moved: Moved) -> float:
@@ -303,13 +310,11 @@ def _spilled_bytes(launch: Launch) -> float:
 def _levels(launch: Launch, bytes_moved: Moved, gpu: Gpu, constants: Constants) -> dict[Part, float]:
     """Microseconds that L2 and DRAM take. What threads spill goes through L2, as no L1 keeps that of all of them."""
     figures = gpu.figures
-    pieces = max(0.0, bytes_moved.l2_written - bytes_moved.written_once)
     missed = _missed_lines(launch, bytes_moved)
     stored = sum(each.store_lines for each in launch.traffic)
     loaded = max(bytes_moved.l2_read - bytes_moved.bulk_read, SECTOR_BYTES * constants.line_sectors * missed)
     through = loaded + constants.bulk_share * bytes_moved.bulk_read + _spilled_bytes(launch)
     through += constants.stored_sectors * bytes_moved.l2_written + constants.stored_line_sectors * SECTOR_BYTES * stored
-    through += (constants.piece_sectors - 1) * pieces
     dram = bytes_moved.dram_read / figures.read_bytes_per_s + bytes_moved.dram_written / figures.write_bytes_per_s
     if bytes_moved.dram_read > 0 and bytes_moved.dram_written > 0:
         dram = max(dram, (bytes_moved.dram_read + bytes_moved.dram_written) / figures.copy_bytes_per_s)
@@ -395,7 +400,11 @@ def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, byte
 
 
 def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved, *, largest: bool) -> float:
-    """Cycles of one warp from its block's start to its end, alone on the GPU: what it waits for, one after another."""
+    """Cycles of one warp from its block's start to its end, alone on the GPU: what it waits for, one after another.
+
+    The warps of a block begin together and come to their waits together, so each waits for a part of what L1 does for
+    all of them.
+    """
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
     # A warp that spins waits for another one, whose way is counted.
     largest = largest and not _spins(launch)
@@ -409,6 +418,7 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + cold * figures.l2_latency_cycles
         + far * _from_dram(launch, bytes_moved) * (figures.memory_latency_cycles - figures.l2_latency_cycles)
         + (waits - cold) * figures.l1_latency_cycles
+        + constants.in_step * _of_requests(launch, constants, bytes_moved) / shape.blocks * longer
         + remote * figures.remote_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
         + _barriers(launch, gpu, shape, largest=largest)
@@ -486,9 +496,11 @@ def _ratio(of: Spread) -> float:
 
 def _overlapped(parts: Mapping[Part, float], power: float) -> float:
     """What parts take side by side. Starts of blocks and atomics are queues in front of the others and behind them:
-    while one of these is long, nobody waits for anything else."""
-    others = tuple(us for part, us in parts.items() if part not in _QUEUES)
-    return max(_joined(others, power), *(parts[part] for part in _QUEUES))
+    while one of these is long, nobody waits for anything else. What DRAM reads and writes goes through L2 meanwhile."""
+    memory = max(parts[Part.L2], parts[Part.DRAM])
+    alone = (*_QUEUES, Part.L2, Part.DRAM)
+    others = tuple(us for part, us in parts.items() if part not in alone)
+    return max(_joined((*others, memory), power), *(parts[part] for part in _QUEUES))
 
 
 def _joined(parts: tuple[float, ...], power: float) -> float:

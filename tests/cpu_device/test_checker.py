@@ -47,6 +47,7 @@ def test_honest_kernels_raise_nothing(program):
         ("no-warp", "race"),
         ("half-a-warp", "race"),
         ("no-fence", "race"),
+        ("fenced-too-early", "race"),
         ("no-barrier-before-ticket", "race"),
         ("chain-without-fence", "race"),
         ("not-told", "race"),

@@ -22,6 +22,7 @@ STYLES = {
     "in_cxx": {"behind-the-write", "before-the-copy"},
     "handed_on": {"behind-the-write", "before-the-copy"},
     "elected": {"behind-the-write", "before-the-copy"},
+    "met": {"behind-the-write", "before-the-copy"},
     "by_others": set(),
     "across": {"behind-the-write", "before-the-copy"},
     "box": {"behind-the-write", "before-the-copy"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from cudamaster.devices.cpu import origins
@@ -12,13 +14,18 @@ READ = "4000 <__tsan_read4>"
 
 def found(*lines: str, following: dict[int, list[int]] | None = None, starts: tuple[int, ...] = (0,)) -> object:
     """Origins of loads in code whose lines have the addresses 0, 1, 2 ...; blocks begin at `starts`."""
+    return origins_of(lines, following or {}, starts).of_addresses
+
+
+def origins_of(lines: Sequence[str], following: dict[int, list[int]], starts: tuple[int, ...]) -> origins.Origins:
+    """The same, with all that is found."""
     code: list[Line] = []
     for address, line in enumerate(lines):
         name, _, operands = line.partition(" ")
         code.append((address, name, operands.strip()))
     ends = (*starts[1:], len(code))
     blocks = [code[start:end] for start, end in zip(starts, ends, strict=True)]
-    return origins.of_loads(blocks, following or {}, lambda target: target == "converted").of_addresses
+    return origins.of_loads(blocks, following, lambda target: target == "converted")
 
 
 # rbx holds an index's address, rbp an array: the load at 2 brings the index, that at 7 uses it.
@@ -145,3 +152,19 @@ def test_an_element_that_is_written_leaves_the_others() -> None:
             "movq $0x0,0x20(%rsp,%rcx,8)", "mov 0x20(%rsp,%rdx,8),%rax", "lea (%r12,%rax,4),%rdi", f"call {READ}",
             "nop")  # fmt: skip
     assert found(*code) == {8: [2]}
+
+
+# Two paths to block 12: over 4 with 16 bytes at once, over 8 with two bytes, both into a word of the function's frame.
+PIECES = (
+    "test %eax,%eax", "mov %rbx,%rdi", "nop", "je 8",
+    "call 4000 <__tsan_read16>", "mov 0x0(%rbx),%eax", "mov %eax,0x20(%rsp)", "jmp c",
+    "call 4000 <__tsan_read2>", "movzwl (%rbx),%eax", "mov %ax,0x20(%rsp)", "nop",
+    "mov 0x20(%rsp),%eax", "ret",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("other", "split"), [("__tsan_read2", [5]), ("__tsan_read4", [])])
+def test_a_value_that_meets_smaller_pieces_is_split_on_its_path(other: str, split: list[int]) -> None:
+    code = [line.replace("__tsan_read2", other) for line in PIECES]
+    following = {0: [4, 8], 4: [12], 8: [12], 12: []}
+    assert origins_of(code, following, (0, 4, 8, 12)).split == split

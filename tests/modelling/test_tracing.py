@@ -63,6 +63,9 @@ CALLS = (
     "passed by value",
     "sleeps",
     "turns",
+    "sleeps behind questions",
+    "behind a branch",
+    "behind a store",
     "tickets",
     "copies of known sizes",
     "comparisons",
@@ -257,6 +260,7 @@ def test_sleeps_count(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     assert (slept.largest, slept.mean) == (1e6, (1e6 + 4 * 1500) / 8)
     assert only(calls, "waiting").slept_ns_of_warp.largest <= 100
     assert only(calls, "copy").slept_ns_of_warp.largest == 0
+    assert only(calls, "sleeps behind questions").slept_ns_of_warp.largest == 300 + 500 + 200
 
 
 @pytest.mark.slow(but=["every second-256"])
@@ -514,6 +518,11 @@ def test_fences_behind_stores_and_early_launches_are_counted(calls: Mapping[str,
     assert launch.early
     assert launch.grid_barriers.largest == 0
     assert not only(calls, "barriers").early
+
+
+def test_no_load_is_asked_for_before_a_store_that_comes_first(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    assert only(calls, "behind a branch").waits_of_warp.mean == 1
+    assert only(calls, "behind a store").waits_of_warp.mean == 2
 
 
 def test_fences_behind_questions_are_not_waited_for(calls: Mapping[str, CallCounts | NoTrace]) -> None:

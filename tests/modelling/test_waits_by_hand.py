@@ -103,6 +103,24 @@ def test_lanes_that_read_their_sectors_one_after_another_find_each_second_in_l2(
     assert chained - together == pytest.approx(31 * half)
 
 
+def test_warps_of_a_block_wait_for_a_part_of_what_l1_does_for_all_of_them() -> None:
+    """A block a SM: 32 cycles for each of its warps' requests to 32 lines."""
+    together = ROUND.model_copy(update={"in_step": 0.5})
+    one = launch(SMS, loads=8, waits=2, stride=32)
+    (traffic,) = one.traffic
+    looked_up = {"traffic": (traffic.model_copy(update={"lookups": 32.0 * 8 * SMS * WARPS}),)}
+    found = cycles(Part.LATENCY, together, like=one, **looked_up) - cycles(Part.LATENCY, like=one, **looked_up)
+    assert found == pytest.approx(0.5 * 32 * 8 * WARPS)
+
+
+def test_what_is_new_to_no_block_comes_from_l2() -> None:
+    """Two of four waits ask for a pair of sectors of which the block has had nothing, and all of that is in DRAM."""
+    one = launch(SMS, loads=4, waits=4)
+    halves = cycles(Part.LATENCY, like=one, far_waits_of_warp=spread(2))
+    whole = cycles(Part.LATENCY, like=one, far_waits_of_warp=spread(4))
+    assert whole - halves == pytest.approx(2 * (FIGURES.memory_latency_cycles - FIGURES.l2_latency_cycles))
+
+
 def test_a_warp_that_spins_waits_for_one_whose_way_is_counted() -> None:
     """It asks thousands of times for what it has had. Fifteen times as many waits as the mean are no such thing."""
     spinning = spread(1, 5000)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from counted_by_hand import WARPS, launch, spread
-from test_gpu_model import H200, ROUND, SMS, device_us, gather, parts
+from test_gpu_model import H200, ROUND, SMS, device_us, gather, parts, replace_read
 
 from cudamaster.modelling import launch_time as times
 from cudamaster.modelling import memory
@@ -253,3 +253,52 @@ def test_no_more_comes_from_dram_than_is_asked_for() -> None:
     """A footprint between those that were counted is an estimate."""
     traffic = gather(64).model_copy(update={"missed_sectors": 100.0})
     assert moved((traffic,), 64, 64, L2(60e6)).dram_read == 100 * 32
+
+
+def test_what_a_block_finds_itself_is_not_found_once_more_of_others() -> None:
+    """Half of the loads hit in all, and a fifth of them without the others."""
+    blocks = 1000 * SMS
+    traffic = gather(blocks)
+    own = traffic.model_copy(update={"missed_sectors": 0.8 * traffic.load_sectors})
+    found = moved((own,), blocks, 8 * SMS, L2(60e6), L1s(SMS, 256e3))
+    assert found.missed_sectors == pytest.approx(0.5 * traffic.load_sectors, rel=1e-3)
+
+
+def test_a_wave_of_a_gather_reads_no_more_than_was_counted() -> None:
+    one, counted = gather(64), 3000.0
+    few = one.model_copy(update={"footprints": (*one.footprints[:2], replace_read(64, counted))})
+    found = memory._gather(few, 64)
+    assert found is not None
+    assert 32 * found.touched(64) > 32 * counted
+    assert memory._wave(few, 64, found) == 32 * counted
+
+
+def test_no_power_law_is_steeper_than_that_of_blocks_that_share_nothing() -> None:
+    traffic = Traffic(buffer=0, bytes=2**30, footprints=(replace_read(1, 10), replace_read(8, 160)))
+    assert memory._touched(traffic, 64, memory._read) == 32 * 8 * 160
+    fewer = Traffic(buffer=0, bytes=2**30, footprints=(replace_read(1, 10), replace_read(8, 5)))
+    assert memory._touched(fewer, 64, memory._read) == 32 * 5
+
+
+def test_l2_loses_the_oldest_first_and_no_more_than_it_has_to() -> None:
+    l2 = L2(100)
+    for buffer, touched in ((0, 50), (1, 40), (2, 60)):
+        l2.touch(buffer, touched)
+    assert [l2.holds(buffer) for buffer in range(3)] == [0, 40, 60]
+    l2.touch(1, 10)  # it is still there as a whole
+    assert l2.holds(1) == 40
+    l2.touch(3, 20)
+    assert [l2.holds(buffer) for buffer in (1, 2, 3)] == [40, 40, 20]
+
+
+def test_no_more_than_all_comes_from_dram() -> None:
+    assert Moved(l2_read=10, l2_written=0, dram_read=20, dram_written=0).missed_share == 1
+    assert Moved(l2_read=0, l2_written=0, dram_read=20, dram_written=0).missed_share == 0
+
+
+def test_loads_from_shared_memory_are_on_their_way_together() -> None:
+    """Ten of each warp, four at a time; each is an instruction, too."""
+    loads = with_(launch(SMS), shared=Shared(load_requests=10 * WARPS * SMS))
+    assert (ROUND.loads_in_flight, ROUND.cycles_per_instruction) == (4, 4)
+    expected = 10 / 4 * H200.figures.shared_latency_cycles + 10 * 4
+    assert latency_cycles(loads) - latency_cycles(launch(SMS)) == pytest.approx(expected)

@@ -319,6 +319,17 @@ __global__ void sleeping_kernel(float* out) {
     out[i] = 1.0f;
 }
 
+// Behind a question each place where a thread sleeps counts once.
+__global__ void asking_kernel(volatile int* flag, float* out, int times) {
+    if (*flag == 0)
+        __nanosleep(300);
+    if (*flag == 0)
+        __nanosleep(500);
+    for (int i = 0; i < times && *flag == 0; ++i)
+        __nanosleep(200);
+    out[threadIdx.x] = 1.0f;
+}
+
 // Blocks take units of work from a common counter: each unit loads and stores `each` floats.
 __global__ void taking_kernel(int* counter, const float* in, float* out, int units, int each) {
     __shared__ int unit;
@@ -423,6 +434,16 @@ __global__ void pieces_kernel(const Piece* in, Pieces<Piece>* out, int n, bool a
     out[i + 32] = second;
 }
 
+// A load behind a branch is asked for before that is decided, but not over a store.
+template <bool Stores> __global__ void behind_store_kernel(const float* in, float* out, int n) {
+    float sum = in[threadIdx.x];
+    if (Stores)
+        out[threadIdx.x] = 1.0f;
+    if (n > 3)
+        sum += in[threadIdx.x + 32];
+    out[threadIdx.x + 32] = sum;
+}
+
 template <class Call> void recorded(const Call& call) {
     cudamaster_cpu_record(1);
     call();
@@ -521,6 +542,10 @@ int main(int argc, char**) {
     recorded([&] { by_value_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
     recorded([&] { sleeping_kernel<<<2, 128>>>(out); });
     recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
+    cudaMemset(counters, 0, 4);
+    recorded([&] { asking_kernel<<<1, 32>>>(counters, out, 50); });
+    recorded([&] { behind_store_kernel<false><<<1, 32>>>(in, out, 4); });
+    recorded([&] { behind_store_kernel<true><<<1, 32>>>(in, out, 4); });
     recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });
     recorded([&] { known_sizes_kernel<<<1, 32>>>(in, out); });
     cudaMemset(in, 0, 4096);

@@ -142,7 +142,9 @@ def _split(
                 whole = [place for place in behind[start].get(name, _NONE) if block_of.get(place) == start]
                 if len(whole) == 1 and len(behind[start][name]) == 1 and sizes[whole[0]] >= _REGISTER:
                     others = [behind[other].get(name, _NONE) for other in starts if other != start]
-                    if any(sum(sizes.get(place, _REGISTER) < _REGISTER for place in each) >= 2 for each in others):
+                    # Of pieces in the function's own memory, what is written last stands for a register.
+                    least = 1 if sizes[whole[0]] > _REGISTER else 2
+                    if any(sum(sizes.get(place, _REGISTER) < _REGISTER for place in each) >= least for each in others):
                         found.add(whole[0])
     return sorted(found)
 

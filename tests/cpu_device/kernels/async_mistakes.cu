@@ -42,6 +42,14 @@ __device__ __forceinline__ void wait_for(const void* barrier, unsigned parity) {
                  "r"(parity)
                  : "memory");
 }
+// The same without an order of what is known.
+__device__ __forceinline__ void look_for(const void* barrier, unsigned parity) {
+    asm volatile(
+        "{ .reg .pred done; again: mbarrier.try_wait.parity.relaxed.cta.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again; }" ::"r"(address_of(barrier)),
+        "r"(parity)
+        : "memory");
+}
 __device__ __forceinline__ void load(void* to, const void* from, unsigned bytes, const void* barrier) {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -740,6 +748,7 @@ __global__ void copy_source_of_next_group(Given g) {
         wait_for_copies<0>();
     __syncthreads();
     g.more[t ^ 32] = 1;
+    __syncthreads();
     wait_for_copies<0>();
     g.out[t] = first[t] + second[t];
 }
@@ -748,7 +757,11 @@ __global__ void copy_source_old_phase(Given g) {
     unsigned t = threadIdx.x;
     __shared__ float first[32], second[32];
     __shared__ uint64_t all;
+    __shared__ int flag;
+    volatile int* come = &flag; // tells nothing but the time
     make(&all, 32);
+    if (t == 0)
+        flag = 0;
     __syncthreads();
     if (t < 32) {
         copy(&first[t], g.in + t);
@@ -759,10 +772,14 @@ __global__ void copy_source_old_phase(Given g) {
     if (t < 32) {
         copy(&second[t], g.more + t);
         arrive_with_copies(&all);
+        if (t == 0) {
+            look_for(&all, 1);
+            *come = 1;
+        }
         wait_for(&all, 1);
         g.out[t] = first[t] + second[t];
     } else {
-        for (int i = 0; i < 50; ++i)
+        while (*come == 0)
             __nanosleep(20);
         if (!g.wrong)
             wait_for(&all, 1);

@@ -377,6 +377,30 @@ __global__ void elected(const float* in, float* scratch, float* out, Where where
     out[at + t] = tile[t];
 }
 
+// Each lane fences what it wrote itself, and meets its warp behind that.
+__global__ void met(const float* in, float* scratch, float* out, Where where) {
+    __shared__ __align__(128) float tile[kThreads];
+    __shared__ uint64_t full, written;
+    unsigned t = threadIdx.x, at = blockIdx.x * kThreads;
+    if (t == 0) {
+        init(&full, 1);
+        init(&written, kThreads / 32);
+    }
+    __syncthreads();
+    scratch[at + t] = in[at + t] + 1;
+    fence_here<kGlobal>(kBehindTheWrite, where);
+    __syncwarp();
+    if (t % 32 == 0)
+        arrive(&written);
+    if (t == 0) {
+        wait_for(&written, 0);
+        fence_here<kGlobal>(kBeforeTheCopy, where);
+    }
+    bring(tile, scratch + at, &full);
+    wait_for(&full, 0);
+    out[at + t] = tile[t];
+}
+
 // All fence behind the barrier, but for the thread that copies.
 __global__ void by_others(const float* in, float* scratch, float* out, Where) {
     __shared__ __align__(128) float tile[kThreads];
@@ -665,6 +689,7 @@ int main(int count, char** names) {
     STYLE(in_cxx, kTiles, kThreads);
     STYLE(handed_on, kTiles, kThreads);
     STYLE(elected, kTiles, kThreads);
+    STYLE(met, kTiles, kThreads);
     STYLE(by_others, kTiles, kThreads);
     STYLE(across, kTiles, kThreads);
     STYLE(last_block, kTiles, kThreads);

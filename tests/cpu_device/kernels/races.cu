@@ -47,9 +47,11 @@ template <int LANES> __global__ void half_kernel(const float* in, float* out) {
 // The last block to come adds up what the others left.
 template <int FENCE, int BARRIER> __global__ void last_block_kernel(const float* in, float* out) {
     __shared__ bool last;
+    if (FENCE == 2)
+        __threadfence();
     if (threadIdx.x == 0 || threadIdx.x == 33)
         sums[2 * blockIdx.x + threadIdx.x / 33] = in[blockIdx.x];
-    if (FENCE)
+    if (FENCE == 1)
         __threadfence();
     if (BARRIER)
         __syncthreads();
@@ -290,6 +292,8 @@ int main(int argc, char** argv) {
         half_kernel<16><<<1, 32>>>(in, out);
     else if (is("no-fence"))
         last_block_kernel<0, 1><<<5, 64>>>(in, out);
+    else if (is("fenced-too-early"))
+        last_block_kernel<2, 1><<<5, 64>>>(in, out);
     else if (is("no-barrier-before-ticket"))
         last_block_kernel<1, 0><<<5, 64>>>(in, out);
     else if (is("chain-without-fence"))

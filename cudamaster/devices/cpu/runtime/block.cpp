@@ -218,6 +218,9 @@ void run_block(Worker& self, uint3 place, unsigned long long number) {
         free_exact_shared(self);
 }
 
+// Of a block's threads, before copies come to others that wait for them at mbarriers.
+constexpr unsigned kMostYields = 1 << 14;
+
 void let_others_run(Worker& self) {
     Fibre* to = nullptr;
     if (self.running) {
@@ -263,6 +266,12 @@ void cudamaster_cpu_exit() {
 void cudamaster_cpu_yield() {
     Worker& self = *worker;
     observe::yields(self);
+    // Copies come when nobody has anything else to do. Threads that ask again and again may ask for what one of those does
+    // who wait for the copies.
+    if (self.running && self.at_mbarriers.head && ++self.questions >= kMostYields) {
+        self.questions = 0;
+        land_at_mbarriers(self);
+    }
     let_others_run(self);
 }
 

@@ -277,8 +277,9 @@ struct Worker {
     std::vector<Warpgroup> warpgroups;   // of them, where any has made one
     FibreList at_mbarriers;
     unsigned polls = 0;
-    unsigned stalls = 0; // since a phase of any mbarrier was complete
-    FibreList asking;    // threads in __activemask
+    unsigned stalls = 0;    // since a phase of any mbarrier was complete
+    unsigned questions = 0; // yields of its threads, since copies came to those who wait at mbarriers
+    FibreList asking;       // threads in __activemask
     Warp warps[kMaxThreads / kWarp];
     void* home = nullptr; // the worker's own stack while a block runs
     void* home_sanitizer_stack = nullptr;
