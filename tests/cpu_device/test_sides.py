@@ -29,6 +29,7 @@ ON_DEVICE float by_macro(float x) { return x; }
 float max(float a, float b, float c) { return a + b + c; }
 template <class Call> __host__ __device__ float applied(Call call, float x) { return call(x); }
 constexpr float weights[3] = {1, 2, 3};
+constexpr int counts[3] = {1, 2, 3};
 __constant__ float constants[3];
 constexpr int width = 3;
 __global__ void other_kernel(float* p) { p[0] = 1; }
@@ -68,6 +69,9 @@ def said(text: str, flags: list[str] | None = None) -> str:
         ("p[0] = weights[n];", 'identifier "weights" is undefined in device code'),
         ("for (int i = 0; i < 3; ++i) p[i] = weights[i];", '"weights" is undefined'),
         ("for (float w : weights) p[0] += w;", '"weights" is undefined'),
+        ("switch (n) { case 1: p[0] = counts[1]; }", 'identifier "counts" is undefined in device code'),
+        ("if (counts[1] == 2) p[0] = x;", 'identifier "counts" is undefined in device code'),
+        ("if constexpr (counts[1] == 2) p[0] = counts[0];", 'identifier "counts" is undefined in device code'),
         ("other_kernel(p);", "a __global__ function call must be configured"),
     ],
 )
@@ -84,6 +88,9 @@ def test_device_code_has_nothing_of_the_hosts(line: str, words: str) -> None:
         "auto of_host = [](float v) { return v + 1; }; p[0] = of_host(x);",
         "p[0] = width + constants[n];",
         "constexpr float w = weights[2]; p[0] = w;",
+        "static_assert(counts[1] == 2); if constexpr (counts[1] == 2) p[0] = x;",
+        "int own[counts[1]]; own[0] = n; p[0] = own[0]; enum { kSecond = counts[1] }; p[1] = kSecond;",
+        "switch (n) { case counts[1]: p[0] = x; }",
         "const float weights[3] = {1, 2, 3}; p[0] = weights[n];",
         "memcpy(p, p + 1, 4); memset(p, 0, n); p[0] = std::move(x);",
         "p[0] = sizeof(of_host(x));",
@@ -101,6 +108,7 @@ def test_device_code_that_only_looks_so(line: str) -> None:
             'a __device__ function("of_device") from a __host__ function("wrapper") is not allowed',
         ),
         ("auto f = [&] { return of_device(x); }; f();", '"of_device"'),
+        ("x = (of_device)(x);", '"of_device"'),
         ("x = __expf(x);", '"__expf"'),
         ("atomicAdd(p, x);", '"atomicAdd"'),
         ("n = __float_as_int(x);", '"__float_as_int"'),

@@ -50,6 +50,7 @@ _OF_C = words(
     fputs fputc fwrite fprintf sprintf snprintf fflush fopen
     """
 )
+_IF_CONSTEXPR = re.compile(r"if\s+constexpr\b")
 _LIMIT = re.compile(r"(?:::)?std::numeric_limits\s*<.*>\s*::\s*\w+", re.DOTALL)
 # Device functions of CUDA's headers that have no form for the host.
 _OF_DEVICE = re.compile(
@@ -178,6 +179,8 @@ def refuse_mixed_sides(source: str, flags: Sequence[str]) -> None:
 def _of_call(text: _Text, call: Node) -> str | None:
     """What is wrong with a call, None where nothing is or nobody knows."""
     called = call.child_by_field_name("function")
+    while called is not None and called.type == "parenthesized_expression":
+        called = called.named_child(0)
     if called is None or called.type not in {"identifier", "qualified_identifier", "template_function"}:
         return None
     spelled = re.sub(r"\s+", "", text_of(called)).removeprefix("::")
@@ -236,10 +239,10 @@ def _of_cuda() -> frozenset[str]:
 
 
 def _of_array(text: _Text, node: Node, arrays: Mapping[str, Node]) -> str | None:
-    """An array of the host's that device code takes elements of, even where the compiler knows which."""
+    """An array of the host's that device code takes elements of, other than where the language asks for a constant."""
     array = node.child_by_field_name("right" if node.type == "for_range_loop" else "argument")
     name = text_of(array) if array is not None and array.type == "identifier" else ""
-    if name not in arrays or _is_unevaluated(node):
+    if name not in arrays or _is_unevaluated(node) or _is_constant(node):
         return None
     if name in text.local_names(node) or text.side_of(node)[0] not in ("__device__", "__global__"):
         return None
@@ -273,6 +276,24 @@ def _is_unevaluated(node: Node) -> bool:
         if current.type == "declaration" and "constexpr" in text_of(current).partition("=")[0]:
             return node.type != "call_expression"
         current = current.parent
+    return False
+
+
+def _is_constant(node: Node) -> bool:
+    """Whether the language asks for a constant where an element of an array stands."""
+    inner, current = node, node.parent
+    while current is not None and current.type != "compound_statement":
+        match current.type:
+            case "static_assert_declaration" | "enumerator":
+                return True
+            case "array_declarator" if current.child_by_field_name("size") == inner:
+                return True
+            case "case_statement":
+                return current.child_by_field_name("value") == inner
+            case "if_statement":
+                condition = current.child_by_field_name("condition")
+                return condition == inner and _IF_CONSTEXPR.match(text_of(current)) is not None
+        inner, current = current, current.parent
     return False
 
 
