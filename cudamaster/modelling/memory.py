@@ -41,7 +41,6 @@ class Moved:
     l2_written: float
     dram_read: float
     dram_written: float
-    written_once: float = 0.0  # what is left of those written if each sector counts once
     missed_sectors: float = 0.0  # of loads, in L1
     bulk_read: float = 0.0  # of those through L2, what copies in bulk read
 
@@ -125,7 +124,6 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: 
         dram_read=read,
         # Some of it need not have been written when the launch is over.
         dram_written=max(0.0, written + evicted - _LEFT_IN_L2 * l2.capacity),
-        written_once=written,
         missed_sectors=sum(missed.values()),
         bulk_read=sum(each.bulk_read_sectors for each in traffic) * SECTOR_BYTES,
     )

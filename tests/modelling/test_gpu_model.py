@@ -245,20 +245,6 @@ def test_blocks_of_one_warp_are_started_one_after_another() -> None:
     assert found == pytest.approx(8 * eighth, rel=0.01)
 
 
-def test_sectors_that_are_written_in_pieces_cost_more_of_l2() -> None:
-    """A store with a stride of 32 elements writes each sector for 4 bytes; if eight kernels' worth meet in a sector,
-    seven of eight are pieces, each of which takes three sectors' time."""
-    dear = ROUND.model_copy(update={"piece_sectors": 3})
-    one = launch(4096, stores=8)
-    (traffic,) = one.traffic
-    shared = [each.model_copy(update={"written": each.written / 8}) for each in traffic.footprints]
-    meeting = one.model_copy(update={"traffic": (traffic.model_copy(update={"footprints": tuple(shared)}),)})
-    whole, pieces = (
-        launch_time(each, H200, dear, L2(H200.figures.l2_bytes)).parts_us[Part.L2] for each in (one, meeting)
-    )
-    assert pieces == pytest.approx((1 / 8 + 3 * 7 / 8) * whole)
-
-
 @pytest.mark.parametrize(
     ("changed", "cycles"),
     [
