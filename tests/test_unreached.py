@@ -202,6 +202,20 @@ def test_heavy_cases_are_left_out_if_a_timed_case_runs_all_of_their_kernels() ->
     assert found.heavy(lambda case: True) == []
 
 
+def test_no_size_is_asked_for_twice() -> None:
+    """Two kernels of which no light case launches either are looked for at the same sizes."""
+    card = cards.load("matrix_mul")
+    checked = [case for case in card.cases if not case.sweep]
+
+    def runs(names: list[str]) -> int:
+        teller = Teller(lambda at: names if at["M"] * at["N"] * at["K"] >= 1 << 34 else [])
+        found = reach(card, teller, Path("judge"), Path("worker"), checked)  # type: ignore[arg-type]
+        assert len(found.unreached) == len(names)
+        return teller.runs
+
+    assert runs(["x", "y"]) == runs(["x"]) > 1
+
+
 def test_no_more_cases_are_added_than_the_limit_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels that they do not launch are named as those that nothing launches."""
     card = cards.load("gelu")

@@ -12,7 +12,6 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from cudamaster.core.expressions import Number, evaluate
@@ -80,7 +79,13 @@ def reach(card: TaskCard, device: Observing, judge: Path, worker: Path, checked:
     No case is heavier than `_MOST_WEIGHT`. What the wrapper launches by what an earlier kernel found is not known here.
     """
     timed = sorted((case for case in card.cases if case.sweep), key=lambda case: case.weight)
-    tell = partial(told, device, judge, worker)
+    known: dict[str, frozenset[Kernel] | None] = {}  # kernels of one wrapper are often looked for at the same sizes
+
+    def tell(cases: Sequence[Case]) -> list[frozenset[Kernel] | None]:
+        new = [case for case in cases if held_out.argument(case) not in known]
+        known.update(zip(map(held_out.argument, new), told(device, judge, worker, new), strict=True))
+        return [known[held_out.argument(case)] for case in cases]
+
     launched = tell([*checked, *timed])
     seen = {kernel for kernels in launched[: len(checked)] for kernel in kernels or ()}
     lightest: dict[Kernel, tuple[Case, frozenset[Kernel]]] = {}
