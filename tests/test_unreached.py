@@ -114,10 +114,10 @@ def test_a_note_says_what_ran_in_no_check() -> None:
     label = cases[0].label
     reach = Reach((), cases)
     assert reach.notes(lambda case: False) == (
-        f"3 kernels of {label} and 1 more ran in no check: smaller cases launch others",
+        f"3 kernels of {label} and 1 more ran in no check: no case was found that is light enough",
     )
     (note,) = reach.notes(lambda case: case.values["M"] == 4096)
-    assert note == f"1 kernel of {label} ran in no check: smaller cases launch others"
+    assert note == f"1 kernel of {label} ran in no check: no case was found that is light enough"
     assert reach.notes(lambda case: True) == ()
 
 
@@ -233,5 +233,8 @@ def test_a_note_says_where_nobody_knows_the_kernels() -> None:
     found = reached(card, lambda at: None if at["N"] == largest.values["N"] else [])
     assert found.unknown == (largest,)
     (note,) = found.notes(lambda case: False)
-    assert note == f"kernels of {largest.label} may have run in no check: which they are is not known"
+    assert note == (
+        f"kernels of {largest.label} may have run in no check: with none executed, "
+        "the call fails or needs too much memory"
+    )
     assert found.notes(lambda case: True) == ()

@@ -62,9 +62,12 @@ class Reach:
         notes = []
         if left:
             kernels = "1 kernel" if len(left) == 1 else f"{len(left)} kernels"
-            notes.append(f"{kernels} of {_and_more(left)} ran in no check: smaller cases launch others")
+            notes.append(f"{kernels} of {_and_more(left)} ran in no check: no case was found that is light enough")
         if unknown:
-            notes.append(f"kernels of {_and_more(unknown)} may have run in no check: which they are is not known")
+            notes.append(
+                f"kernels of {_and_more(unknown)} may have run in no check: with none executed, "
+                "the call fails or needs too much memory"
+            )
         return tuple(notes)
 
 

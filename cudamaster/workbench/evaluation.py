@@ -353,7 +353,9 @@ class Workbench:
                     try:
                         checked = joined(checked, self._trials.run(self._reaching_trial(executable, seed, cases)))
                     except BaselineError as error:  # sizes that nobody has listed may be none of the task's
-                        verdict = replace(verdict, notes=(*verdict.notes, f"left out: {error.reason}"))
+                        verdict = replace(
+                            verdict, notes=(*verdict.notes, f"cases for further kernels left out: {error.reason}")
+                        )
             if check_only or checked.status is not Status.CORRECT:
                 return self._with_judgement(verdict, checked)
         if check_only:
