@@ -1,7 +1,6 @@
 // Reference of spmm_coo in double precision: the entries are chained by row, and a row's chain is walked from
 // its last entry to its first.
 #pragma once
-#include <cmath>
 #include <vector>
 #include "mskb/expected.h"
 
@@ -15,12 +14,10 @@ void spmm_coo_reference(int rows, int nnz, int K, const T* values, const int* ro
     }
     for (size_t j = 0; j < Y.wanted.size(); ++j) {
         size_t row = Y.wanted[j] / K, k = Y.wanted[j] % K;
-        double sum = 0, scale = 0;
+        mskb::AnyOrder sum;
         for (int p = last[row]; p >= 0; p = before[p]) {
-            double term = mskb::to_double(values[p]) * mskb::to_double(X[col_indices[p] * size_t(K) + k]);
-            sum += term;
-            scale += std::abs(term);
+            sum.add(mskb::to_double(values[p]) * mskb::to_double(X[col_indices[p] * size_t(K) + k]));
         }
-        Y.set(j, sum, scale);
+        Y.set(j, sum.value(), sum.scale());
     }
 }

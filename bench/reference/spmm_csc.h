@@ -1,7 +1,6 @@
 // Reference of spmm_csc in double precision: the entries are chained by row, and a row's chain is walked from
 // its last column to its first.
 #pragma once
-#include <cmath>
 #include <vector>
 #include "mskb/expected.h"
 
@@ -20,12 +19,10 @@ void spmm_csc_reference(int rows, int columns, int K, const T* values, const int
     }
     for (size_t j = 0; j < Y.wanted.size(); ++j) {
         size_t row = Y.wanted[j] / K, k = Y.wanted[j] % K;
-        double sum = 0, scale = 0;
+        mskb::AnyOrder sum;
         for (int p = last[row]; p >= 0; p = before[p]) {
-            double term = mskb::to_double(values[p]) * mskb::to_double(X[column_of[p] * size_t(K) + k]);
-            sum += term;
-            scale += std::abs(term);
+            sum.add(mskb::to_double(values[p]) * mskb::to_double(X[column_of[p] * size_t(K) + k]));
         }
-        Y.set(j, sum, scale);
+        Y.set(j, sum.value(), sum.scale());
     }
 }

@@ -1,6 +1,5 @@
 // Reference of spmm_csr in double precision: a row's entries are summed from its end.
 #pragma once
-#include <cmath>
 #include "mskb/expected.h"
 
 template <class T>
@@ -8,12 +7,10 @@ void spmm_csr_reference(int, int K, const T* values, const int* col_indices, con
                         const T* X, mskb::Expected& Y) {
     for (size_t j = 0; j < Y.wanted.size(); ++j) {
         size_t row = Y.wanted[j] / K, k = Y.wanted[j] % K;
-        double sum = 0, scale = 0;
+        mskb::AnyOrder sum;
         for (int p = row_offsets[row + 1]; p-- > row_offsets[row];) {
-            double term = mskb::to_double(values[p]) * mskb::to_double(X[col_indices[p] * size_t(K) + k]);
-            sum += term;
-            scale += std::abs(term);
+            sum.add(mskb::to_double(values[p]) * mskb::to_double(X[col_indices[p] * size_t(K) + k]));
         }
-        Y.set(j, sum, scale);
+        Y.set(j, sum.value(), sum.scale());
     }
 }

@@ -1,6 +1,5 @@
 // Reference of spmv_csr in double precision: a row's entries are summed from its end.
 #pragma once
-#include <cmath>
 #include "mskb/expected.h"
 
 template <class T>
@@ -8,12 +7,10 @@ void spmv_csr_reference(int, const T* values, const int* col_indices, const int*
                         mskb::Expected& y) {
     for (size_t j = 0; j < y.wanted.size(); ++j) {
         size_t row = y.wanted[j];
-        double sum = 0, scale = 0;
+        mskb::AnyOrder sum;
         for (int p = row_offsets[row + 1]; p-- > row_offsets[row];) {
-            double term = mskb::to_double(values[p]) * mskb::to_double(x[col_indices[p]]);
-            sum += term;
-            scale += std::abs(term);
+            sum.add(mskb::to_double(values[p]) * mskb::to_double(x[col_indices[p]]));
         }
-        y.set(j, sum, scale);
+        y.set(j, sum.value(), sum.scale());
     }
 }

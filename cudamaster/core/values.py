@@ -120,9 +120,9 @@ class Mismatch:
 class OutputCheck:
     """The check of one output buffer in one case.
 
-    Errors and bound are in units of the element's scale, the sum of the absolute terms that made it;
-    the bound is 0 for outputs that are compared exactly. `pattern` says which elements are wrong and what their values
-    have in common. `width` is the length of a row if the output is a matrix.
+    Errors and bound are in units of the element's scale, the sum of the absolute terms that made it (of a sparse row
+    what docs/promises.md says); the bound is 0 for outputs that are compared exactly. `pattern` says which elements are
+    wrong and what their values have in common. `width` is the length of a row if the output is a matrix.
     """
 
     name: str

@@ -21,6 +21,12 @@ def test_the_judge_is_as_its_definition_says(build: Callable[..., object]) -> No
     assert done.exit_code == 0, done.stderr
 
 
+def test_a_sparse_row_may_be_summed_in_any_order(build: Callable[..., object]) -> None:
+    """Atomics add in an order of their own; a baseline that happened on a lucky one must not make that wrong."""
+    done = build("any_order").run()  # type: ignore[attr-defined]
+    assert done.exit_code == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_timing_goes_on_where_calls_are_slow_now_and_then(build: Callable[..., object]) -> None:
     """The spread of the middle half of the turns does not show them; fewer turns would call such a kernel faster."""

@@ -1,5 +1,5 @@
 // What counts as correct: the error of an element is measured against the double-precision reference on the
-// scale of the sum of absolute terms that made it; the bound is a small multiple of the baseline's own worst
+// scale of the sum of absolute terms that made it (expected.h); the bound is a small multiple of the baseline's own worst
 // error.
 //
 // allowed(e) = bound * scale(e) + rounding(expected(e))

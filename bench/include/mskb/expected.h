@@ -1,6 +1,7 @@
 // What the double-precision reference of a task fills in: value and scale of the elements that it is asked for.
 //
-// The scale is the sum of the absolute terms that made the element; compare.h judges errors on it.
+// The scale is the sum of the absolute terms that made the element, or what `AnyOrder` below says; compare.h judges errors
+// on it.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -97,9 +98,9 @@ class Expected {
         std::copy(part.scale.begin(), part.scale.end(), scale.begin() + begin);
     }
 
-    void set(size_t position, double expected, double sum_of_absolute_terms) {
+    void set(size_t position, double expected, double its_scale) {
         value[position] = expected;
-        scale[position] = sum_of_absolute_terms;
+        scale[position] = its_scale;
     }
     bool sampled() const { return wanted.size() < elements_; }
     size_t elements() const { return elements_; }
@@ -117,6 +118,29 @@ class Expected {
 
     static constexpr size_t kLeast = 4;
     size_t elements_;
+};
+
+// A sum whose terms may come in any order, as atomics add them, and may differ much in magnitude.
+//
+// Rounding a partial sum s to fp32 is off by up to 2^-24 |s|. With the largest terms first all of n partial sums are
+// about as large as the root of the sum of squares, and n such roundings of random sign amount to
+//     2^-24 sqrt(n * sum of squares / 3),
+// whereas with the largest terms last they are next to nothing. So how far a baseline is off says little of how far another
+// right order is, and the sum of absolute terms, of which one large term may be most, does not grow as the roundings do.
+// The scale here is sqrt(n * sum of squares): for terms of one magnitude about the sum of absolute terms, and never less.
+class AnyOrder {
+  public:
+    void add(double term) {
+        value_ += term;
+        squares_ += term * term;
+        ++terms_;
+    }
+    double value() const { return value_; }
+    double scale() const { return std::sqrt(static_cast<double>(terms_) * squares_); }
+
+  private:
+    double value_ = 0, squares_ = 0;
+    size_t terms_ = 0;
 };
 
 } // namespace mskb
