@@ -49,6 +49,8 @@ class Constants(_Strict):
     answer_cycles: Annotated[float, Field(ge=0)] = 0.0
     # L1 per wavefront of a request's data.
     wavefront_cycles: Annotated[float, Field(ge=0)] = 0.0
+    # What a request that a warp waits for takes longer for each of its wavefronts but the first.
+    wavefront_latency: Annotated[float, Field(ge=0)] = 0.0
     # Part of what L1 does for all warps of a block that each of them waits for.
     in_step: _Share = 0.0
     # Sectors of a load that L2 takes as long for as for a line of one, however few sectors of it are asked for; for a

@@ -284,14 +284,21 @@ def _l1(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> f
 
 
 def _of_requests(launch: Launch, constants: Constants, bytes_moved: Moved, beside: float = 0.0) -> float:
-    """Cycles that L1 takes for requests to global memory: the longest of what works side by side there, banks of data
-    (with what goes through them beside), banks of tags, lines that are asked of L2, and the way there."""
-    traffic = launch.traffic
-    wavefronts = sum(each.wavefronts for each in traffic) + _spilled_bytes(launch) / _LINE_BYTES
-    missed = _missed_lines(launch, bytes_moved)
-    sent = sum(each.sends for each in traffic) + _WAY_OF_MISSED * missed
-    lookups = sum(each.lookups for each in traffic)
-    return max(constants.wavefront_cycles * wavefronts + beside, lookups, missed, sent)
+    """Cycles that L1 takes for requests to global memory: the longest of what works side by side there, its banks (with
+    what goes through those of data beside) and the way to L2."""
+    sent = sum(each.sends for each in launch.traffic) + _WAY_OF_MISSED * _missed_lines(launch, bytes_moved)
+    return max(_of_banks(launch, constants, bytes_moved, beside), sent)
+
+
+def _of_banks(launch: Launch, constants: Constants, bytes_moved: Moved, beside: float = 0.0) -> float:
+    """Of these the ones that warps wait for: banks of data, banks of tags, and lines that are asked of L2."""
+    lookups = sum(each.lookups for each in launch.traffic)
+    wavefronts = constants.wavefront_cycles * _wavefronts(launch) + beside
+    return max(wavefronts, lookups, _missed_lines(launch, bytes_moved))
+
+
+def _wavefronts(launch: Launch) -> float:
+    return sum(each.wavefronts for each in launch.traffic) + _spilled_bytes(launch) / _LINE_BYTES
 
 
 def _missed_lines(launch: Launch, bytes_moved: Moved) -> float:
@@ -402,8 +409,7 @@ def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, byte
 def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved, *, largest: bool) -> float:
     """Cycles of one warp from its block's start to its end, alone on the GPU: what it waits for, one after another.
 
-    The warps of a block begin together and come to their waits together, so each waits for a part of what L1 does for
-    all of them.
+    The warps of a block begin together, so each waits for a part of what L1 does for all of them.
     """
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
     # A warp that spins waits for another one, whose way is counted.
@@ -418,7 +424,8 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + cold * figures.l2_latency_cycles
         + far * _from_dram(launch, bytes_moved) * (figures.memory_latency_cycles - figures.l2_latency_cycles)
         + (waits - cold) * figures.l1_latency_cycles
-        + constants.in_step * _of_requests(launch, constants, bytes_moved) / shape.blocks * longer
+        + _in_turn(launch, constants, bytes_moved) / warps * longer
+        + constants.in_step * _of_banks(launch, constants, bytes_moved) / shape.blocks
         + remote * figures.remote_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
         + _barriers(launch, gpu, shape, largest=largest)
@@ -426,6 +433,16 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + tickets * figures.ticket_cycles
         + slept_ns * figures.clock_mhz / 1000
     )
+
+
+def _in_turn(launch: Launch, constants: Constants, bytes_moved: Moved) -> float:
+    """Cycles of all warps for their own requests, beyond the latency of one with a single wavefront: those that a warp
+    has on their way together come one after another, and the last of them takes longer for each further wavefront."""
+    requests, loads = _global_requests(launch), sum(each.load_requests for each in launch.traffic)
+    waits = launch.waits_of_warp.mean * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
+    last = min(1.0, waits / loads) if loads > 0 else 1.0
+    before = max(0.0, _of_banks(launch, constants, bytes_moved) - requests) * (1 - last)
+    return before + constants.wavefront_latency * max(0.0, _wavefronts(launch) - requests) * last
 
 
 def _barriers(launch: Launch, gpu: Gpu, shape: _Shape, *, largest: bool) -> float:
