@@ -312,6 +312,17 @@ class Coverage:
     width: float
 
 
+def left_out(of: Sequence[Pair]) -> dict[str, float]:
+    """Share of each class's intervals that hold what was measured, if those of every task come from a fit without it:
+    what is wrong with all pairs of a task is in it then."""
+    held: list[tuple[Pair, bool]] = []
+    for task in sorted({pair.first.task for pair in of}):
+        errors, _ = fit([pair for pair in of if pair.first.task != task])
+        held += [(each, abs(each.error) <= errors.reach(*each.makeups)) for each in of if each.first.task == task]
+    shares = {name: [within for pair, within in held if belongs(pair)] for name, belongs in CLASSES.items()}
+    return {name: float(np.mean(found)) for name, found in shares.items() if found}
+
+
 def coverage(of: Sequence[Pair], errors: Errors) -> Coverage:
     """Of pairs at single cases."""
     reaches = np.array([errors.reach(*pair.makeups) for pair in of])
@@ -371,14 +382,14 @@ def run(gpu_name: str) -> None:
         by_data_sheet=float(f"{sheet:.3g}"),
     )
     validation.keep(fitted.model_copy(update={"intervals": kept}))
-    text = report(of, scores(every, kept.errors()), kept) + figures_report(held)
+    text = report(of, scores(every, kept.errors()), kept, left_out(mine)) + figures_report(held)
     path = validation.FOLDER / "validation.md"
     before = path.read_text().partition(f"\n{HEADING}")[0].rstrip("\n")
     path.write_text(f"{before}\n\n{text}")
     print(text)
 
 
-def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> str:
+def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals, alone: Mapping[str, float]) -> str:
     """The section of validation.md."""
     errors = kept.errors()
     lines = [
@@ -403,7 +414,12 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
         )
     both = [coverage_of_scores([each for each in by_score if each.fitted == half]) for half in (True, False)]
     lines.append("| " + " | ".join(["P of two kernels, over all cases", *map(_cells, both)]) + " |")
+    least, most = (by(alone, key=lambda name: alone[name]) for by in (min, max))
     lines += [
+        "",
+        "If every task fitted on has the intervals of a fit without it, they hold what was measured for "
+        f"{alone[least]:.0%} of the",
+        f"pairs ({least}) to {alone[most]:.0%} ({most}).",
         "",
         f"What the model calls likely (a chance of {LIKELY:.0%} or more) was measured so:",
         "",

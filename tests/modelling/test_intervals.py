@@ -47,6 +47,14 @@ def test_nine_of_ten_intervals_hold_what_was_measured(fitted: bool) -> None:
     assert 0.85 <= found.by_task <= 0.95
 
 
+def test_intervals_hold_as_often_for_a_task_that_was_left_out_of_their_fit() -> None:
+    """Of every class of pairs, between 85 and 95 of 100."""
+    calls, _ = kept()
+    shares = intervals().left_out([pair for pair in intervals().pairs(calls) if pair.first.fitted])
+    assert len(shares) == len(intervals().CLASSES)
+    assert {name: share for name, share in shares.items() if not 0.85 <= share <= 0.95} == {}
+
+
 def test_what_is_called_likely_is() -> None:
     """Of pairs of P that the model has in order with a chance of 90 % or more, 90 of 100 were measured so."""
     calls, errors = kept()

@@ -119,13 +119,34 @@ def test_a_wait_for_several_lines_is_for_dram_if_one_of_them_is() -> None:
 
 
 def test_warps_of_a_block_wait_for_a_part_of_what_l1_does_for_all_of_them() -> None:
-    """A block a SM: 32 cycles for each of its warps' requests to 32 lines."""
+    """A block a SM: 32 cycles for each of its warps' requests to 32 lines. Nobody waits for what is stored, and one
+    warp that has more to do than the others waits no longer for theirs."""
     together = ROUND.model_copy(update={"in_step": 0.5})
     one = launch(SMS, loads=8, waits=2, stride=32)
     (traffic,) = one.traffic
-    looked_up = {"traffic": (traffic.model_copy(update={"lookups": 32.0 * 8 * SMS * WARPS}),)}
-    found = cycles(Part.LATENCY, together, like=one, **looked_up) - cycles(Part.LATENCY, like=one, **looked_up)
-    assert found == pytest.approx(0.5 * 32 * 8 * WARPS)
+    for changes in ({}, {"sends": 1e3 * SMS * WARPS}):
+        looked_up = {"traffic": (traffic.model_copy(update={"lookups": 32.0 * 8 * SMS * WARPS, **changes}),)}
+        without, found = (cycles(Part.LATENCY, each, like=one, **looked_up) for each in (ROUND, together))
+        assert found - without == pytest.approx(0.5 * 32 * 8 * WARPS), changes
+        uneven = {**looked_up, "instructions_of_warp": spread(10, 40)}
+        without, found = (cycles(Part.LATENCY, each, like=one, **uneven) for each in (ROUND, together))
+        assert found - without == pytest.approx(0.5 * 32 * 8 * WARPS), changes
+
+
+def test_requests_of_a_warp_come_one_after_another() -> None:
+    """Of eight with 32 wavefronts each, four on their way together: six are behind others, and what is waited for takes
+    2.5 cycles for each wavefront but the first. One wavefront each is free, as latencies are those of such requests."""
+    slow = ROUND.model_copy(update={"wavefront_cycles": 1, "wavefront_latency": 2.5})
+    one = launch(SMS, loads=8, waits=2, stride=32)
+    (traffic,) = one.traffic
+    requests = 8 * SMS * WARPS
+    plain, many = (
+        {"traffic": (traffic.model_copy(update={"wavefronts": each * requests, "missed_lines": 0}),)}
+        for each in (1.0, 32.0)
+    )
+    assert cycles(Part.LATENCY, slow, like=one, **plain) == cycles(Part.LATENCY, ROUND, like=one, **plain)
+    found = cycles(Part.LATENCY, slow, like=one, **many) - cycles(Part.LATENCY, slow, like=one, **plain)
+    assert found == pytest.approx((6 + 2 * 2.5) * 31)
 
 
 def test_what_is_new_to_no_block_comes_from_l2() -> None:
