@@ -68,7 +68,6 @@ CALLS = (
     "behind a store",
     "tickets",
     "copies of known sizes",
-    "comparisons",
     "a spin",
     "a spin with sleeps",
     "a spin that looks at memory",
@@ -455,12 +454,6 @@ def test_copies_of_sizes_that_the_compiler_knows_are_asked_of_memory(
     launch = only(calls, "copies of known sizes")
     assert loads(launch)[0] == 2 + 4
     assert stores(launch)[0] == 2 + 4 + 3
-
-
-def test_comparisons_load_until_there_is_a_difference(calls: Mapping[str, CallCounts | NoTrace]) -> None:
-    launch = only(calls, "comparisons")
-    assert loads(launch)[0] == 2 * (3 + 2)
-    assert launch.instructions.integer >= 8 * (3 + 2)
 
 
 @pytest.mark.parametrize("name", ["a spin", "a spin with sleeps", "a spin by clock()"])

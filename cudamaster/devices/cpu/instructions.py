@@ -24,7 +24,6 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from cudamaster.core import keys
@@ -117,14 +116,11 @@ _CALLS: tuple[tuple[re.Pattern[str], Mapping[str, float]], ...] = (
             (r"__brev|__byte_perm|__dp4a|__clz|__popc|__ffs|__u?sad|__u?mulhi", {"integer": 1}),
             (r"__dp2a|__fns|lane_of|ranks_of", {"integer": 4}),
             (r"__[fd](?:add|sub|mul)_|__f(?:div|rcp|sqrt)_", {"fp32": 1}),
-            (r"^(?:cudamaster_cpu_observe_)?mem(?:cpy|set|move|cmp)$", {"other": 1}),
+            (r"^(?:cudamaster_cpu_observe_)?mem(?:cpy|set|move)$", {"other": 1}),
             (r"_Z\d+(?:clock64|__globaltimer)|^cudamaster_cpu_observe_clock", {"other": 1}),
         )
     ),
 )
-# Of 16 bytes by memcmp; each pass of its loop is noted as a basic block behind the call.
-_COMPARING = "cudamaster_cpu_observe_memcmp"
-_COMPARISON: Mapping[str, int] = {"integer": 8, "control": 2}
 _SUBROUTINE: dict[str, float] = {"slow": 1}  # any other function of the mathematical library
 _MATHEMATICS = re.compile(r"^[a-z][a-z0-9]*f?$|_Z\d+(?:\w*pif?|erf\w*|norm\w*|rcbrt\w*|rhypot\w*|normcdf\w*)E?[a-z]")
 
@@ -219,7 +215,6 @@ def code_in(listing: str) -> Code:
         predicated = _predicated(shared, of_start, values)
         emulated = {start for inside in simple if _emulates(inside, of_start) for start in inside}
         cycles = chains.of_blocks(blocks, following, _of_instruction, _of_call, values, predicated)
-        found.update({place: Counter(_COMPARISON) for place in _comparisons(lines)})
         callouts = {stretch.start: stretch.callout for stretch in stretches}
         for inside in set(predicated.values()):
             several = [place for start in in_order if start in inside and (place := callouts[start]) is not None]
@@ -301,13 +296,6 @@ def _predicated(
 def _passes_on(target: str) -> bool:
     """Whether a function's result is its argument in another form."""
     return set(_of_call(target)) == {"conversion"}
-
-
-def _comparisons(lines: _Lines) -> Iterator[int]:
-    """Places behind calls of memcmp."""
-    for (_, name, operands), (behind, _, _) in pairwise(lines):
-        if name.startswith("call") and (target := _CALLED.search(operands)) and target[1] == _COMPARING:
-            yield behind
 
 
 @dataclass
