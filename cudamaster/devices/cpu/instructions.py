@@ -28,15 +28,11 @@ from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import addresses, chains, flow, origins, x86
+from cudamaster.devices.cpu import addresses, chains, counting, flow, origins, x86
 
 _FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
 _CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
-_UNROLLED = 4
-# Of a loop whose branches become predicates: blocks, and instructions of a pass. On an H200, nvcc unrolls such loops of
-# 40 instructions, and not those of more in which branches are left.
-_MOST_PREDICATED, _MOST_UNROLLED = 12, 40
 _LANE, _SHARED_PLACE = "<cudamaster_cpu_lane", "<cudamaster_cpu_shared_place"
 _MEETS = frozenset({"control", "shuffle", "matrix"})  # what calls are that no predicate stands before
 _TARGET = re.compile(r"^([0-9a-f]+) <")
@@ -281,14 +277,15 @@ def _predicated(
     """Blocks of loops of several blocks that nvcc makes into one, with all blocks of their loop: it unrolls these by
     four, and their branches become predicates."""
     found: dict[int, frozenset[int]] = {}
+    most = counting.shipped()
     for inside in loops:
         every = [line for start in inside for line in lines[start]]
         calls = [target[1] for _, name, to in every if name.startswith("call") and (target := x86.CALLED.search(to))]
-        if not 1 < len(inside) <= _MOST_PREDICATED or any(
+        if not 1 < len(inside) <= most.predicated_blocks or any(
             _MEETS & _of_call(target).keys() for target in calls if target != _BLOCK
         ):
             continue
-        if sum(sum(_of_line(*line, values).values()) for line in every) <= _MOST_UNROLLED:
+        if sum(sum(_of_line(*line, values).values()) for line in every) <= most.predicated_instructions:
             found.update(dict.fromkeys(inside, inside))
     return found
 
@@ -358,7 +355,7 @@ def _kinds(
         found.pop("control", None)
     elif stretch.start in stretch.following or loop is not None:
         for kind in ("counting", "control"):
-            found[kind] = found.get(kind, 0) / _UNROLLED
+            found[kind] = found.get(kind, 0) / counting.shipped().unrolled_passes
     return found
 
 
