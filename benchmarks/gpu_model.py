@@ -8,7 +8,7 @@
     python benchmarks/gpu_model.py measure [--out results/h200/times.csv] [-j 4]
     python benchmarks/gpu_model.py collect --out FOLDER [--tasks GLOB...] [--seconds S]
     python benchmarks/gpu_model.py tables FOLDER...
-    python benchmarks/gpu_model.py fit | validate | intervals | parts | classes | draw
+    python benchmarks/gpu_model.py fit | validate | intervals | parts | classes | draw | worth | ranges
     python benchmarks/gpu_model.py instructions
     python benchmarks/gpu_model.py whole --out FOLDER [-j 2]
 
@@ -36,6 +36,7 @@ import gpu_model_measuring as measuring
 import gpu_model_tables as tables
 import gpu_model_times as times
 import gpu_model_validation as validation
+import gpu_model_worth as worth
 
 from cudamaster.cli.output import report_error
 from cudamaster.core.errors import CudaMasterError
@@ -82,6 +83,8 @@ def main() -> None:
         ("intervals", "fit the intervals of speedups, and hold them against both"),
         ("parts", "hold each part of it against counters"),
         ("classes", "hold classes against measured ones"),
+        ("worth", "what each part of the formulas is worth"),
+        ("ranges", "how far errors move within the ranges of figures"),
     ):
         commands.add_parser(name, help=words).add_argument("--gpu", default="h200")
     commands.add_parser("draw", help="draw what validate found")
@@ -135,6 +138,10 @@ def main() -> None:
             validation.run_parts(given.gpu)
         case "classes":
             validation.run_classes(given.gpu)
+        case "worth":
+            worth.run_worth(given.gpu)
+        case "ranges":
+            worth.run_ranges(given.gpu)
         case "draw":
             validation.run_draw()
         case "instructions":

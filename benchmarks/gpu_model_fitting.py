@@ -34,6 +34,8 @@ _OUTLIER = 1.35
 # What counts how much beside the times of whole calls.
 _DEVICE_WEIGHT, _SPEEDUP_WEIGHT = 0.5, 1.5
 _MOST_WEIGHT = 3.0
+_STEPS = 40
+_DIFFERENCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -75,24 +77,24 @@ def compared(examples: Sequence[Example], gpu: Gpu, constants: Constants, *, dev
     return found
 
 
-def fit(examples: Sequence[Example], gpu: Gpu, constants: Constants) -> Fit:
-    """Constants and figures that fit the examples best, starting from those given.
+def fit(
+    examples: Sequence[Example],
+    gpu: Gpu,
+    constants: Constants,
+    steps: int = _STEPS,
+    slopes: Mapping[str, np.ndarray] | None = None,
+) -> Fit:
+    """Constants and figures that fit the examples best, found in so many steps from those given.
 
     What is to be small are logarithms of modelled over measured: of whole calls, of times on the device, and of the
-    speedups of kernels against the baseline of their task at their case, which a search goes by.
+    speedups of kernels against the baseline of their task at their case, which a search goes by. Where `slopes` are
+    given, by names, nobody asks at each step how these change with what is fitted.
     """
     from scipy.optimize import least_squares  # takes half a second
 
     ranges = {**OF_MODEL, **OF_GPU}
     low, high = (np.log([each[side] for each in ranges.values()]) for side in (0, 1))
-    start = np.log([getattr(constants, name) for name in OF_MODEL] + [getattr(gpu.figures, name) for name in OF_GPU])
-    examples = [each for each in examples if refused(each.counts, gpu) is None]
-    data = _Data(
-        examples,
-        [works(each.counts, gpu, constants) for each in examples],
-        _weights(examples),
-        _baselines(examples),
-    )
+    start, data = _start(gpu, constants), _data(examples, gpu, constants)
 
     def residuals(at: np.ndarray) -> np.ndarray:
         of_model, of_gpu = _at(at, gpu, constants)
@@ -103,10 +105,40 @@ def fit(examples: Sequence[Example], gpu: Gpu, constants: Constants) -> Fit:
 
     start = np.clip(start, low + 1e-6, high - 1e-6)
     found = least_squares(
-        residuals, start, bounds=(low, high), loss="soft_l1", f_scale=math.log(_OUTLIER), diff_step=0.02, max_nfev=40
+        residuals,
+        start,
+        jac="2-point" if slopes is None else lambda at: np.stack([slopes[name] for name in ranges], axis=1),
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=math.log(_OUTLIER),
+        diff_step=_DIFFERENCE,
+        max_nfev=steps,
     )
     of_model, of_gpu = _at(found.x, gpu, constants)
     return Fit(of_model, of_gpu, cost(start), cost(found.x))
+
+
+def slopes_of(examples: Sequence[Example], gpu: Gpu, constants: Constants) -> dict[str, np.ndarray]:
+    """How all logarithms change with the logarithm of what is fitted, by its name."""
+    start, data = _start(gpu, constants), _data(examples, gpu, constants)
+    before, found = _residuals(data, gpu, constants), {}
+    for place, name in enumerate((*OF_MODEL, *OF_GPU)):
+        at = start.copy()
+        at[place] += _DIFFERENCE
+        of_model, of_gpu = _at(at, gpu, constants)
+        found[name] = (_residuals(data, of_gpu, of_model) - before) / _DIFFERENCE
+    return found
+
+
+def _start(gpu: Gpu, constants: Constants) -> np.ndarray:
+    given = [getattr(constants, name) for name in OF_MODEL] + [getattr(gpu.figures, name) for name in OF_GPU]
+    return np.asarray(np.log(given))
+
+
+def _data(examples: Sequence[Example], gpu: Gpu, constants: Constants) -> _Data:
+    examples = [each for each in examples if refused(each.counts, gpu) is None]
+    known = [works(each.counts, gpu, constants) for each in examples]
+    return _Data(examples, known, _weights(examples), _baselines(examples))
 
 
 @dataclass(frozen=True)
