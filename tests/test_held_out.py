@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ from cudamaster.core.expressions import Number
 from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.judging import unreached
+from cudamaster.judging.judge_process import Trial
+from cudamaster.judging.verdicts import Judgement
 from cudamaster.tasks import cards
 from cudamaster.tasks.cards import Case, TaskCard
 from cudamaster.tasks.held_out import LARGE, SMALL, draw, in_words
@@ -304,6 +308,45 @@ def test_a_kernel_that_no_light_case_launches_is_told(monkeypatch: pytest.Monkey
     seen = judged_of_two("false", 900_000, check_only=False)
     assert seen.status is Status.WRONG
     assert not any("ran in no check" in note for note in seen.notes)
+
+
+HIDDEN = FEW + DOT.replace(
+    "    dot_kernel_optimized<<<",
+    """    float executed = 1;
+    cudaMemset(out, 0, sizeof(float));
+    dot_kernel_optimized<<<1, 64>>>(out, X, Y, N);
+    cudaMemcpy(&executed, out, sizeof(float), cudaMemcpyDeviceToHost);
+    cudaMemset(out, 0, sizeof(float));
+    auto kernel = N > 500000 && executed {sign} 0 ? few_kernel_optimized : dot_kernel_optimized;
+    kernel<<<""",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sign", "seen"), [("!=", False), ("==", True)])
+def test_a_kernel_that_runs_where_calls_are_counted_alone_is_told(sign: str, seen: bool) -> None:
+    """A wrapper may find out that kernels are not executed, and then hide one from all checks. A note says so."""
+    card = changed("dot_product", sweep=[{"N": [262144, 1048576]}], weight="100 * N")  # too heavy to be run
+    bench = Workbench(card, Precision.FP32, CpuDevice(), seed=1, calls=1)
+    candidate = Candidate(card.name, Precision.FP32, HIDDEN.format(sign=sign, known="true"), bench.baseline.command)
+    verdict = bench.evaluate(candidate)
+    assert verdict.correct, verdict.log
+    said = "1 kernel of N=1048576 ran in no check: with none executed, the call launches others"
+    assert (said in verdict.notes) != seen
+
+
+@pytest.mark.slow
+def test_nothing_is_modelled_for_a_check_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where a case was skipped."""
+    bench = Workbench(card_of_two(), Precision.FP32, CpuDevice(), seed=1)
+
+    def skipping(judge: Callable[[Trial], Judgement], trial: Trial) -> Judgement:
+        judgement = judge(trial)
+        return replace(judgement, cases=tuple(replace(case, skipped="too large") for case in judgement.cases))
+
+    monkeypatch.setattr(bench._trials, "run", partial(skipping, bench._trials.run))
+    monkeypatch.setattr(bench._modeller, "verdict", None)
+    assert bench.evaluate(bench.baseline, check_only=True).correct
 
 
 @pytest.mark.slow

@@ -37,7 +37,8 @@ class Ran:
     """A finished harness process. `signal` is set when it was killed by one; `expired` by our own limit.
 
     `seconds` count from when its candidate was built; `ahead` is how long it ran before that, and `waited` how long its
-    caller waited besides, mainly for a device that others held.
+    caller waited besides, mainly for a device that others held. `executed` are kernels, each by the program that it is
+    in and its place there, on a device that can tell (`Observing`).
     """
 
     exit_code: int | None
@@ -47,6 +48,7 @@ class Ran:
     seconds: float
     ahead: float = 0.0
     waited: float = 0.0
+    executed: frozenset[tuple[Path, int]] = frozenset()
 
 
 # A run whose candidate never came.
@@ -138,6 +140,10 @@ class Observing(Protocol):
 
         With `told` in the request there is no observer: `notes` gets the kernels that each call would launch.
         """
+        ...
+
+    def symbols_at(self, program: Path, places: Collection[int]) -> frozenset[str]:
+        """The symbols of functions at these places of an executable."""
         ...
 
 

@@ -40,12 +40,13 @@ _Tell = Callable[[Sequence[Case]], list[frozenset[Kernel] | None]]
 @dataclass(frozen=True)
 class Reach:
     """Cases to be checked beside others, each with the lightest timed case of every kernel that it launches and none
-    before it did; those of the kernels that none of them launches; and timed cases of which nobody knows what they
-    launch, as a call fails that finds no results of its kernels, or needs too much memory."""
+    before it did; those of the kernels that none of them launches; timed cases of which nobody knows what they launch,
+    as a call fails that finds no results of its kernels, or needs too much memory; and the kernels of the second."""
 
     found: tuple[tuple[Case, tuple[Case, ...]], ...] = ()
     unreached: tuple[Case, ...] = ()
     unknown: tuple[Case, ...] = ()
+    left: frozenset[Kernel] = frozenset()
 
     @property
     def light(self) -> list[Case]:
@@ -63,16 +64,17 @@ class Reach:
         notes = []
         if left:
             kernels = "1 kernel" if len(left) == 1 else f"{len(left)} kernels"
-            notes.append(f"{kernels} of {_and_more(left)} ran in no check: no case was found that is light enough")
+            notes.append(f"{kernels} of {and_more(left)} ran in no check: no case was found that is light enough")
         if unknown:
             notes.append(
-                f"kernels of {_and_more(unknown)} may have run in no check: with none executed, "
+                f"kernels of {and_more(unknown)} may have run in no check: with none executed, "
                 "the call fails or needs too much memory"
             )
         return tuple(notes)
 
 
-def _and_more(labels: Sequence[str]) -> str:
+def and_more(labels: Sequence[str]) -> str:
+    """The first label, and how many others there are."""
     first, *others = dict.fromkeys(labels)
     return f"{first} and {len(others)} more" if others else first
 
@@ -111,6 +113,7 @@ def reach(card: TaskCard, device: Observing, judge: Path, worker: Path, checked:
         tuple(found),
         tuple(case for kernel, (case, _) in lightest.items() if kernel not in seen),
         tuple(case for case, kernels in zip(timed, launched[len(checked) :], strict=True) if kernels is None),
+        frozenset(lightest) - seen,
     )
 
 

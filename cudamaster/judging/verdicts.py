@@ -10,6 +10,7 @@ import itertools
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from cudamaster.core.errors import BaselineError, ReferenceFailed, ReferenceStopped
 from cudamaster.core.speed import Comparison, compare, overall
@@ -60,6 +61,7 @@ class Judgement:
     worst_baseline_error: float | None = None  # in units of the scale, over all cases
     by_paper: tuple[PaperCase, ...] = ()  # where times were taken by the paper's protocol
     asked_bytes: int = 0  # of the largest allocation in a call, where calls were timed
+    executed: frozenset[tuple[Path, int]] = frozenset()  # kernels, as `Ran` has them
 
     @property
     def score(self) -> float | None:
@@ -85,10 +87,11 @@ class Judgement:
 def joined(first: Judgement, second: Judgement) -> Judgement:
     """The judgement on two runs of one candidate at different cases. The first was right, and nothing was timed."""
     cases, seconds = (*first.cases, *second.cases), first.seconds + second.seconds
+    executed = first.executed | second.executed
     if second.status is not Status.CORRECT:
-        return replace(second, cases=cases, seconds=seconds)
+        return replace(second, cases=cases, seconds=seconds, executed=executed)
     detail = f"{sum(case.skipped is None for case in cases)} cases right"
-    return replace(first, detail=detail, cases=cases, seconds=seconds)
+    return replace(first, detail=detail, cases=cases, seconds=seconds, executed=executed)
 
 
 def parse(report: str) -> list[Line]:
@@ -144,6 +147,7 @@ def judge(
         max((error for error in errors if error is not None), default=None),
         tuple(one for one in paper if one is not None),
         max((time.asked_bytes for time in times), default=0),
+        ran.executed,
     )
 
 

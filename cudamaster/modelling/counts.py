@@ -171,6 +171,7 @@ class Launch(_Counted):
 
     event: Literal["launch"] = "launch"
     kernel: str
+    symbol: str = ""  # as the compiler names it
     count: _Positive = 1
     grid: _Three
     block: _Three

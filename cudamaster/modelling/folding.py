@@ -121,11 +121,11 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
     remote_loads, remote_stores, remote_atomics, remote_bytes = line.remote
     _, atomic_lanes, addresses, of_one, of_many = line.atomics
     f16, tf32, f8, integer = (each * scale for each in line.products)
-    found = usage_of(
-        line.kernel, math.prod(line.block), usage, wanted.limits.registers, code.functions.get(line.function)
-    )
+    symbol = code.functions.get(line.function)
+    found = usage_of(line.kernel, math.prod(line.block), usage, wanted.limits.registers, symbol)
     return Launch(
         kernel=line.kernel,
+        symbol=symbol or "",
         grid=line.grid,
         block=line.block,
         cluster=line.cluster,

@@ -8,15 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from cudamaster.build.building import Build, Builder
-from cudamaster.core.errors import BaselineError
 from cudamaster.core.values import (
-    RACES_UNSEEN,
     Candidate,
     Findings,
     Hardware,
@@ -29,21 +26,20 @@ from cudamaster.core.values import (
     content_hash,
 )
 from cudamaster.devices.judge_request import JudgeRequest
-from cudamaster.devices.process import threads
-from cudamaster.devices.protocol import Device, MeasuringProtocol, Observing
+from cudamaster.devices.protocol import Device, MeasuringProtocol
 from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool
 from cudamaster.faults.finding import FaultFinder, with_faults
-from cudamaster.judging import reference_process, unreached
-from cudamaster.judging.judge_process import CHECK_LIMIT_S, Trial, Trials
+from cudamaster.judging import reference_process
+from cudamaster.judging.judge_process import Trial, Trials
 from cudamaster.judging.paper_protocol import PaperScore
-from cudamaster.judging.unreached import Reach
-from cudamaster.judging.verdicts import Judgement, joined
+from cudamaster.judging.verdicts import Judgement
 from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.profiling.thresholds import choose as choose_thresholds
 from cudamaster.tasks import held_out, truth
 from cudamaster.tasks.cards import Case, TaskCard
 from cudamaster.tasks.harness import baseline_region, must_be_kernel
 from cudamaster.workbench import floors
+from cudamaster.workbench.emulated import Checked, EmulatedChecks
 from cudamaster.workbench.profiler import Profiler
 
 if TYPE_CHECKING:
@@ -92,6 +88,7 @@ class Workbench:
         self._protocol, self._calls = protocol, calls
         self._trials = Trials(card, self._builder, device, protocol, calls=calls, seed=seed)
         self._faults = FaultFinder(self._builder, device, self._trials)
+        self._checks = EmulatedChecks(card, self._builder, device, self._trials, self._faults)
         self._modeller: Modeller | None = None
         if device.emulated and modelled:
             self._modeller = _modeller(self._builder, device, seed, modelled_gpu)
@@ -211,9 +208,6 @@ class Workbench:
         verdict = self._begun(candidate.id, build, seed)
         if build.status is None:
             verdict = self._judged(verdict, candidate, build, seed, check_only=check_only, first_failure=first_failure)
-        # Without a score where nothing was to be timed, or where all that was is too long for this device.
-        if self._modeller is not None and (verdict.score is not None or any(case.skipped for case in verdict.cases)):
-            verdict = self._modeller.verdict(verdict, candidate, self._against)
         return verdict
 
     @property
@@ -259,31 +253,11 @@ class Workbench:
     def _first_trial(self, candidate: Candidate, seed: int, *, check_only: bool, first_failure: bool) -> Trial:
         """The first run of the judge of an evaluation: what `_judged` asks for once the candidate is built."""
         if self.device.has_debug_build:
-            return self._memory_trial(candidate, seed, first_failure=first_failure)
+            return self._checks.memory_trial(candidate, seed, first_failure=first_failure)
         if check_only:
             worker = [str(self._builder.executable(candidate))]
             return self._trials.verifying(worker, seed, first_failure=first_failure)
         return self._timed_trial(candidate, seed, first_failure=first_failure)
-
-    def _memory_trial(self, candidate: Candidate, seed: int, *, first_failure: bool) -> Trial:
-        """Verification cases under the memory checker and in reversed thread order."""
-        worker = [str(self._builder.executable(candidate, debug=True)), "--exact"]
-        return self._trials.verifying(worker, seed, first_failure=first_failure, reversed_threads=True)
-
-    def _reach(self, build: Build, seed: int) -> Reach:
-        """Cases for kernels that are launched at timed sizes alone, on a device that can tell launches.
-
-        No run that times may have begun ahead: it holds the device.
-        """
-        if build.worker is None or not isinstance(self.device, Observing):
-            return Reach()
-        checked = self._trials.verification(seed)
-        return unreached.reach(self.card, self.device, self._builder.judge(), build.worker, checked)
-
-    def _reaching_trial(self, worker: Path | None, seed: int, cases: Sequence[Case], sets: int | None) -> Trial:
-        """A check of further cases, by the one or the other build of a candidate, on so many sets of inputs."""
-        request = JudgeRequest(candidate=(str(worker),), cases="none", seed=seed, calls=0, sets=sets)
-        return Trial(request, cases, CHECK_LIMIT_S)
 
     def _timed_trial(self, candidate: Candidate, seed: int, *, first_failure: bool) -> Trial:
         """All cases that this device can run, checked and timed."""
@@ -325,40 +299,17 @@ class Workbench:
         first_failure: bool,
     ) -> Verdict:
         """The verdict on a candidate that was built, filled in."""
-        with threads(1) as pool:
-            looks = self.device.has_debug_build
-            look = partial(self._faults.look, candidate, seed, first_failure=first_failure)
-            # Whoever asks for only the first failure gets no more than that.
-            looking = pool.submit(look) if looks and not first_failure else None
-            checked = None
-            if build.debug is not None:
-                checked = self._trials.run(self._memory_trial(candidate, seed, first_failure=first_failure))
-            right = checked is None or checked.status is Status.CORRECT
-            if looking is None and looks and right:
-                looking = pool.submit(look)
-            looked = None if looking is None else looking.result()
-        if looked is not None and looked.judgement.status is Status.TIMEOUT and not looked.found:
-            # The checker is a hundred times as slow as the device, so its time limit says nothing about the kernel.
-            verdict = replace(verdict, notes=(*verdict.notes, f"{RACES_UNSEEN}: {looked.judgement.detail}"))
-        elif looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
-            return with_faults(self._with_judgement(verdict, looked.judgement), looked, candidate, checked)
-        if checked is not None and checked.status is not Status.CORRECT:
-            return self._with_judgement(verdict, checked)
-        if checked is not None:
-            reach = self._reach(build, seed)
+        checked: Checked | None = None
+        if build.debug is not None:
             runs = self._trials.runs if not check_only else (lambda case: False)
-            verdict = replace(verdict, notes=(*verdict.notes, *reach.notes(runs)))
-            for executable, cases, sets in ((build.debug, reach.light, None), (build.worker, reach.heavy(runs), 1)):
-                if cases and checked.status is Status.CORRECT:
-                    try:
-                        checked = joined(checked, self._trials.run(self._reaching_trial(executable, seed, cases, sets)))
-                    except BaselineError as error:  # sizes that nobody has listed may be none of the task's
-                        verdict = replace(
-                            verdict, notes=(*verdict.notes, f"cases for further kernels left out: {error.reason}")
-                        )
-            if check_only or checked.status is not Status.CORRECT:
-                return self._with_judgement(verdict, checked)
-        if check_only:
+            checked = self._checks.check(candidate, build, seed, first_failure=first_failure, runs=runs)
+            verdict = replace(verdict, notes=(*verdict.notes, *checked.notes))
+            found = self._with_judgement(verdict, checked.judgement)
+            if checked.faults is not None:
+                return with_faults(found, checked.faults, candidate, checked.plain)
+            if check_only or not found.correct:
+                return found
+        elif check_only:
             worker = [str(self._builder.executable(candidate))]
             return self._with_judgement(
                 verdict, self._trials.run(self._trials.verifying(worker, seed, first_failure=first_failure))
@@ -368,8 +319,16 @@ class Workbench:
         with preparing:
             judgement = self._trials.run(self._timed_trial(candidate, seed, first_failure=first_failure))
         if checked is not None:
-            judgement = replace(judgement, seconds=judgement.seconds + checked.seconds)
-        return self._with_floors(self._with_judgement(verdict, judgement))
+            judgement = replace(judgement, seconds=judgement.seconds + checked.judgement.seconds)
+        verdict = self._with_floors(self._with_judgement(verdict, judgement))
+        # Without a score where all that was to be timed is too long for this device.
+        if self._modeller is not None and (verdict.score is not None or any(case.skipped for case in verdict.cases)):
+            verdict = self._modeller.verdict(verdict, candidate, self._against)
+            if checked is not None and verdict.correct:
+                counts = self._modeller.counts(candidate, [case.label for case in verdict.cases if case.sweep])
+                notes = self._checks.unchecked(build, checked, judgement, counts)
+                verdict = replace(verdict, notes=(*verdict.notes, *notes))
+        return verdict
 
     def compare(self, first: Candidate, second: Candidate) -> tuple[Verdict, Verdict]:
         """Check both, and time `second` against `first`: the second verdict's score is its speedup over `first`.

@@ -6,10 +6,12 @@ import fcntl
 import os
 import re
 import shlex
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -51,6 +53,7 @@ _MOST_SHARED_BYTES = 64 << 30  # of memory that the judge and an observed worker
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "CUDAMASTER_CPU_THREADS")
 _NOTES = "CUDAMASTER_CPU_TRACE"  # the descriptor that an observer writes to
 _TOLD = "CUDAMASTER_CPU_TOLD"  # likewise the executor, which then tells launches in place of executing them
+_EXECUTED = "CUDAMASTER_CPU_EXECUTED"  # likewise, of each kernel that it executes
 # Variables of one function, as g++ mangles them: _ZZ <function> E <length> <name>.
 _LOCAL_STATIC = re.compile(r"_ZZ(?P<function>.*)E\d+[A-Za-z_]\w*")
 
@@ -253,15 +256,17 @@ class CpuDevice:
         goes_on = None if gate is None else gate.wait
         environment = self._environment(request.reversed_threads)
         try:
-            with self._held(alone=request.measures, gate=gate) as held:
-                return run_limited(
+            with self._held(alone=request.measures, gate=gate) as held, tempfile.TemporaryFile() as executed:
+                ran = run_limited(
                     words,
                     limit_s,
-                    environment=environment,
-                    held=[held],
+                    environment={**environment, _EXECUTED: str(executed.fileno())},
+                    held=[held, executed.fileno()],
                     goes_on=goes_on,
                     largest_file_bytes=request.largest_file_bytes,
                 )
+                executed.seek(0)
+                return replace(ran, executed=_executed(executed.read().decode(errors="replace")))
         except NeverNeeded:
             return NEVER_RUN
 
@@ -286,6 +291,18 @@ class CpuDevice:
             # Observed runs include the largest cases, which take too long here otherwise.
             return run_limited(
                 words, limit_s, environment=environment, held=held, largest_file_bytes=_MOST_SHARED_BYTES
+            )
+
+    def symbols_at(self, program: Path, places: Collection[int]) -> frozenset[str]:
+        """What the executable's own table has there; nothing where it was removed meanwhile."""
+        if not program.is_file():
+            return frozenset()
+        with program.open("rb") as file:
+            table = ELFFile(file).get_section_by_name(".symtab")
+            return frozenset(
+                symbol.name
+                for symbol in (table.iter_symbols() if isinstance(table, SymbolTableSection) else ())
+                if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_value"] in places
             )
 
     def _environment(self, reversed_threads: bool = False) -> dict[str, str]:
@@ -314,6 +331,14 @@ class CpuDevice:
     ) -> NoProfile:
         """There are no hardware counters here."""
         return NoProfile("kernels were executed on the CPU device, which has no counters")
+
+
+def _executed(text: str) -> frozenset[tuple[Path, int]]:
+    """The executor's lines on kernels: its program and the place in it. A process may have ended in the last one."""
+    found = (line.split(" ", 2) for line in text.split("\n")[:-1])
+    return frozenset(
+        (Path(words[2]), int(words[1], 16)) for words in found if len(words) == 3 and words[0] == "executed"
+    )
 
 
 def _with_head(text: str, name: str) -> str:

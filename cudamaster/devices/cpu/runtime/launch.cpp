@@ -6,12 +6,14 @@
 
 #include <link.h>
 #include <pthread.h>
+#include <sys/auxv.h>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <set>
 #include <thread>
 #include <unistd.h>
@@ -224,18 +226,37 @@ int told_to() {
     return in_recorded_call ? output : -1;
 }
 
-// A line for each kernel of a call. It is known by its place in the program, an instance of a template by its own.
-void tell(const CudamasterCpuLaunch& launch) {
-    if (!told_kernels().insert(kernel_key(launch)).second)
-        return;
+// Where a kernel is in the program, an instance of a template by itself.
+size_t place_of(const CudamasterCpuLaunch& launch) {
     uintptr_t base = 0;
     auto take = [](dl_phdr_info* info, size_t, void* to) {
         *static_cast<uintptr_t*>(to) = info->dlpi_addr;
         return 1; // the first entry is the program itself
     };
     dl_iterate_phdr(take, &base);
-    dprintf(told_to(), "kernel %zx %s\n",
-            static_cast<size_t>(reinterpret_cast<uintptr_t>(kernel_key(launch)) - base), launch.kernel);
+    return static_cast<size_t>(reinterpret_cast<uintptr_t>(kernel_key(launch)) - base);
+}
+
+// A line for each kernel of a call.
+void tell(const CudamasterCpuLaunch& launch) {
+    if (told_kernels().insert(kernel_key(launch)).second)
+        dprintf(told_to(), "kernel %zx %s\n", place_of(launch), launch.kernel);
+}
+
+// A line for each kernel that this program executes, where somebody asks for it.
+void note_executed(const CudamasterCpuLaunch& launch) {
+    static const int output = [] {
+        const char* wanted = std::getenv("CUDAMASTER_CPU_EXECUTED");
+        return wanted ? static_cast<int>(std::strtol(wanted, nullptr, 10)) : -1;
+    }();
+    static auto* known = new std::set<const void*>;
+    if (output < 0)
+        return;
+    static std::mutex mutex;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (known->insert(kernel_key(launch)).second)
+        dprintf(output, "executed %zx %s\n", place_of(launch),
+                reinterpret_cast<const char*>(getauxval(AT_EXECFN)));
 }
 
 cudaError_t check(const CudamasterCpuLaunch& launch) {
@@ -302,6 +323,7 @@ cudaError_t executor::run_launch(const CudamasterCpuLaunch& given) {
         tell(*launch);
         return report(cudaSuccess);
     }
+    note_executed(*launch);
     Job job;
     job.launch = launch;
     job.shape = cluster_shape(*launch);
