@@ -46,6 +46,7 @@ def counts(case: str, instructions: float) -> CallCounts:
         barriers=Spread(mean=0, largest=0),
         waits_of_warp=Spread(mean=0, largest=0),
         cold_waits_of_warp=Spread(mean=0, largest=0),
+        far_waits_of_warp=Spread(mean=0, largest=0),
         instructions_of_warp=of_warp,
     )
     return CallCounts(version=1, case=case, events=(launch,))

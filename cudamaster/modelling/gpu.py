@@ -190,6 +190,10 @@ class _File(_Strict):
     figures: _FIGURES
 
 
+def _within(figure: _Figure) -> bool:
+    return figure.range is None or figure.range[0] <= figure.value <= figure.range[1]
+
+
 def known() -> tuple[str, ...]:
     """Names of the GPUs that ship with the package."""
     return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
@@ -216,7 +220,8 @@ def load(wanted: str = DEFAULT) -> Gpu:
             raise _wrong(path, f"figures.{name}.unit: it is {units[name]}")
     sourced: dict[str, Sourced] = {}
     for name, figure in given.items():
-        if own and (figure.unit is None or figure.range is None or not figure.by):
+        # Of a copy that ships, a figure that is changed no longer is what its source says.
+        if own and (figure.unit is None or figure.range is None or not figure.by or not _within(figure)):
             continue
         try:
             sourced[name] = Sourced.model_validate(figure.model_dump())
