@@ -13,9 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 from cudamaster.cli import main
+from cudamaster.core.values import Precision
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.devices.protocol import Ran
 from cudamaster.faults import compute_sanitizer
 from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool, parse
 from cudamaster.guards.names import forbidden
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 DATA = Path(__file__).parent / "sanitizers"
 KERNEL = Path(__file__).parent.parent / "cudamaster/playbook/dot_product/fp32/1_shuffle_reduction.cu"
@@ -258,6 +264,31 @@ def test_the_installed_tool_takes_the_command(tool: Tool, tmp_path: Path) -> Non
     log = tmp_path / "log.txt"
     subprocess.run(compute_sanitizer.command(path, tool, ["true"], log), check=False, timeout=120, capture_output=True)
     assert "Target application terminated" in (parse(log.read_text(), tool).failure or "")
+
+
+class Recording(CpuDevice):
+    """Takes what it is to run, in place of a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[JudgeRequest] = []
+
+    def run(self, request: JudgeRequest, report: Path, limit_s: float, **_: object) -> Ran:  # type: ignore[override]
+        """A clean report of the tool's."""
+        self.asked.append(request)
+        return Ran(0, None, expired=False, stderr="========= ERROR SUMMARY: 0 errors\n", seconds=0.0)
+
+
+def test_memcheck_alone_sees_light_timed_cases() -> None:
+    """No verification case may launch their kernels, as those of one cluster in fft; racecheck cannot follow these."""
+    device = Recording()
+    bench = Workbench(cards.load("fft"), Precision.FP32, device, seed=1, modelled=False)
+    for tool in (Tool.MEMCHECK, Tool.RACECHECK):
+        bench._faults._sanitize_with(Path("compute-sanitizer"), tool, Path("worker"), 1)
+    memory, races = device.asked
+    assert memory.cases == races.cases == "verify"
+    assert [label.partition(",")[0] for label in memory.labels] == [f"N={1024 << k}" for k in range(5)]
+    assert races.labels == ()
 
 
 def test_the_variable_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -291,6 +291,14 @@ class Trials:
         heaviest = max((case.weight for case in self._card.cases if case.sweep and case.weight <= limit), default=limit)
         return [case for case in drawn if case.weight <= heaviest]
 
+    def light(self, most: float) -> list[Case]:
+        """Timed cases up to a weight, the lightest first, to be checked as held-out ones are."""
+        timed = (case for case in self._card.cases if case.sweep and case.weight <= most)
+        return [
+            case.model_copy(update={"held_out": True, "sweep": False})
+            for case in sorted(timed, key=lambda case: case.weight)
+        ]
+
     def runs(self, case: Case) -> bool:
         """Whether a timed case is no more work than this device does."""
         limit = self._work_limit()
