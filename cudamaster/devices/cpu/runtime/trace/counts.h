@@ -209,6 +209,7 @@ struct Launch {
     std::vector<size_t> bytes;         // by buffer
     std::atomic<bool> waiting{false};  // one of the trials waited for another block
     std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
+    std::atomic<bool> talks{false};    // a recorded block asks for what others may write
     std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
     LineSet common; // what the first block read: others that want it may find it in their SM's L1
 

@@ -1,8 +1,12 @@
 // Which blocks of which launch are recorded, and what is written of a call.
 //
 // Budgets count events and not seconds: the same call is sampled in the same way on every machine. A block at the start,
-// one in the middle and one at the end of the grid say what a block costs. Blocks that are not recorded run too, where all of them together are cheap enough, so that
-// later launches find what they left; else they are left out, and the launch says so.
+// one in the middle and one at the end of the grid say what a block costs. Blocks that are not recorded run too, where all of
+// them together are cheap enough, so that later launches find what they left; else they are left out, and the launch says so.
+//
+// Nobody needs what they leave where the launch is the last of its call and its blocks ask for nothing that others write.
+// Which launch is the last is guessed by the call before. A guess that was wrong is written down and ends the process: the
+// call is then the first of another one, where nothing is guessed.
 #include "observe.h"
 #include "trace/trace.h"
 
@@ -20,6 +24,7 @@ namespace {
 constexpr Count kRecordedOfCall = 120'000'000;   // events of threads that are recorded in one call ...
 constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
 constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
+constexpr Count kExecutedForNobody = 20'000'000; // of blocks that are not recorded and that nobody needs
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
 constexpr Count kExecutedWaiting =
     6'000'000'000; // the same where no block may be left out, since others wait for it
@@ -50,6 +55,9 @@ struct Recording {
     std::map<std::string, unsigned> seen; // launches of each shape
     Count host_instructions = 0;          // since the last event
     Count launches = 0;
+    unsigned made = 0, usual = 0; // launches of the call at hand so far, and of the one before it
+    bool read = false;            // the host may have read what the last one left
+    bool lacking = false;         // nobody has what blocks of the last launch would have left
 };
 
 __thread bool left_out; // the block of this OS thread was ended at its limit
@@ -87,6 +95,16 @@ template <class... Values> void write_line(const char* format, Values... values)
     char line[256];
     std::snprintf(line, sizeof line, format, values...);
     write_all(line);
+}
+
+// What a launch left is needed.
+void needs_results() {
+    Recording& recording = state();
+    recording.read = true;
+    if (!recording.on || !recording.lacking)
+        return;
+    write_line("{\"event\":\"again\"}\n");
+    _exit(EXIT_FAILURE);
 }
 
 int look_at_program(dl_phdr_info* info, size_t, void*) {
@@ -269,6 +287,9 @@ void launch_begins(const Job& job) {
     ++recording.launches;
     if (!recording.on)
         return;
+    needs_results();
+    recording.read = false;
+    ++recording.made;
     auto launch = std::make_unique<Launch>();
     launch->threads = job.threads;
     launch->l1_bytes = share_of_l1(job);
@@ -333,7 +354,9 @@ bool wants_pass(const Job& job, unsigned pass) {
     Count of_products =
         launch->multiplications / std::max<Count>(launch->traced, 1) / kMultiplicationsOfEvent;
     Count all = (each + of_products) * job.blocks, may = most - std::min(recording.executed, most);
-    launch->plan.only_those = all > may;
+    const bool needed = launch->waiting || launch->talks || recording.made != recording.usual;
+    launch->plan.only_those = all > (needed ? may : std::min(may, kExecutedForNobody));
+    recording.lacking = launch->plan.only_those && all <= may;
     recording.executed += launch->plan.only_those ? 0 : all;
     return true;
 }
@@ -344,6 +367,8 @@ void launch_ends(const Job& job) {
     if (!launch || job.again.load()) // in clusters of another shape
         return;
     recording.recorded += launch->events;
+    if (launch->talks)
+        needs_results();
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
     else
@@ -398,6 +423,8 @@ void block_ends(Worker& self) {
         return;
     tracer->end_block();
     recorder = nullptr;
+    if (tracer->talks())
+        launch->talks = true;
     unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
     if (!self.block_failed)
         state().launch->add(in_clusters(*self.job, block), tracer->counts(), tracer->lines());
@@ -549,6 +576,8 @@ void freed(const void* base) {
         write_line("{\"event\":\"free\"}\n");
 }
 void copied(const void*, size_t, size_t whole, bool host) {
+    if (host)
+        needs_results();
     if (state().on && whole)
         write_line("{\"event\":\"copy\",\"bytes\":%zu,\"host\":%s}\n", whole, host ? "true" : "false");
 }
@@ -557,6 +586,7 @@ void filled(const void*, size_t, size_t whole) {
         write_line("{\"event\":\"memset\",\"bytes\":%zu}\n", whole);
 }
 void synchronised() {
+    needs_results();
     if (state().on)
         write_line("{\"event\":\"synchronise\"}\n");
 }
@@ -567,7 +597,11 @@ void recording(bool on) {
     if (recording.output < 0)
         return;
     recording.on = on;
+    if (!on)
+        recording.usual = recording.read ? 0 : recording.made;
+    recording.read = recording.lacking = false;
     if (on) {
+        recording.made = 0;
         recording.recorded = recording.executed = recording.host_instructions = 0;
         recording.seen.clear();
     }

@@ -136,6 +136,13 @@ class Tracer {
     void note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
               const void* site);
     Lane& lane(unsigned thread) { return lanes_[thread]; }
+    // It reads what another thread may write.
+    void asks(unsigned thread, unsigned long long address) {
+        lanes_[thread].asked = true;
+        talks_ |= !shared_.has(address);
+    }
+    // Whether a thread of the block has asked, in memory that other blocks have, too.
+    bool talks() const { return talks_; }
     // Memory is about to be used; who `asks` reads what another thread may write.
     void uses(unsigned thread, Act kind, unsigned long long address, bool asks);
 
@@ -166,6 +173,7 @@ class Tracer {
     const Launch* launch_ = nullptr;
     const Range* last_range_ = nullptr;
     SharedMemory shared_;
+    bool talks_ = false;
     const Cluster* cluster_ = nullptr;         // of several blocks
     std::set<const void*> barriers_of_copies_; // mbarriers that copies come to
     std::set<const void*> barriers_of_stores_; // those of words that threads of the cluster store

@@ -530,6 +530,7 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     launch_ = &launch;
     program_ = &program;
     shared_ = shared;
+    talks_ = false;
     cluster_ = in_cluster(block) ? block.cluster : nullptr;
     barriers_of_copies_.clear();
     barriers_of_stores_.clear();
