@@ -14,55 +14,20 @@ from dataclasses import dataclass
 import numpy as np
 from gpu_model_accuracy import Compared
 
-from cudamaster.modelling.constants import Constants
+from cudamaster.modelling import gpu as gpus
+from cudamaster.modelling.constants import Constants, shipped
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import Work
 from cudamaster.modelling.measured import Time
 from cudamaster.modelling.model import modelled, refused, works
 
-# Least and most of each constant, and of those figures of the GPU that nobody publishes.
+# Least and most of each constant that is fitted, and of those figures of the GPU that nobody publishes.
 OF_MODEL: Mapping[str, tuple[float, float]] = {
-    "cycles_per_instruction": (0.5, 8.0),
-    "first_cycles": (100.0, 2000.0),
-    "block_cycles": (100.0, 1500.0),
-    "bulk_share": (0.3, 1.0),
-    "overlap": (1.0, 6.0),
+    name: each.range for name, each in shipped().sourced.items() if each.source == "fitted"
 }
 OF_GPU: Mapping[str, tuple[float, float]] = {
-    "small_alloc_us": (1.5, 6.0),
-}
-# Unit of each constant, and for those that are not fitted where they come from, with the range that they were seen in.
-UNITS: Mapping[str, str] = {
-    "instruction_scale": "instructions for one",
-    "instructions_of_request": "instructions for one",
-    "instructions_beside": "instructions of a warp",
-    "cycles_per_instruction": "cycles of an SM",
-    "loads_in_flight": "loads",
-    "first_cycles": "cycles of an SM",
-    "block_cycles": "cycles of an SM",
-    "answer_cycles": "cycles of an SM",
-    "wavefront_cycles": "cycles of L1 for a wavefront",
-    "in_step": "part",
-    "line_sectors": "sectors",
-    "stored_sectors": "sectors",
-    "stored_line_sectors": "sectors",
-    "bulk_share": "part",
-    "slow_instructions": "instructions for one call",
-    "overlap": "exponent",
-}
-SOURCES: Mapping[str, str] = {
-    "instruction_scale": "smsp__inst_executed of 166 launches on an H200, 1.03 to 1.2 without one of the tasks",
-    "instructions_of_request": "the same, 2.43 to 2.8",
-    "instructions_beside": "the same, 16.2 to 18.2",
-    "loads_in_flight": "assumed, 1 to 8",
-    "answer_cycles": "launches with an addition of each block or thread on an H200, 690 to 860",
-    "wavefront_cycles": "counters of 20 kernels that L1 bounds, 1.0 to 1.2",
-    "in_step": "a gather with 1 to 16 warps an SM on an H200, 0.45 to 0.85",
-    "line_sectors": "loads of a sector of each line on an H200, 1.7 to 1.8",
-    "stored_sectors": "stores of one to four sectors of a line on an H200, 1.3 to 1.5",
-    "stored_line_sectors": "the same, 1.5 to 1.8",
-    "slow_instructions": "assumed, 10 to 100",
+    name: each.range for name, each in gpus.load().sourced.items() if each.source == "fitted"
 }
 # Beyond this factor, an error counts no more: one kernel that the model does not understand must not spoil the others.
 _OUTLIER = 1.35
@@ -124,7 +89,7 @@ def fit(examples: Sequence[Example], gpu: Gpu, constants: Constants) -> Fit:
     examples = [each for each in examples if refused(each.counts, gpu) is None]
     data = _Data(
         examples,
-        [works(each.counts, gpu) for each in examples],
+        [works(each.counts, gpu, constants) for each in examples],
         _weights(examples),
         _baselines(examples),
     )

@@ -425,7 +425,7 @@ def report(of: Sequence[Pair], by_score: Sequence[Scores], kept: Intervals) -> s
             "",
             f"Of {len(mine)} pairs of tasks {name}, {len(sure)} are likely and {len(wrong)} of those wrong:",
         ]
-        lines[-1] += " " + ("; ".join(_said(each) for each in wrong[:8]) or "none") + "."
+        lines[-1] += " " + ("; ".join(_said(each) for each in wrong) or "none") + "."
     return "\n".join(lines) + "\n"
 
 

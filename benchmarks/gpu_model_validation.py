@@ -25,7 +25,7 @@ import gpu_model_parts
 import kernel_metrics
 from gpu_model_accuracy import APART, Accuracy, Compared, Pair, accuracy, pairs
 from gpu_model_data import TABLES, Counted, playbook_files, read, some_cases
-from gpu_model_fitting import OF_GPU, OF_MODEL, SOURCES, UNITS, Example, compared, fit
+from gpu_model_fitting import OF_GPU, OF_MODEL, Example, compared, fit
 
 from cudamaster.core import resources
 from cudamaster.core.values import Bottleneck, GpuModel
@@ -134,15 +134,15 @@ def run_fit(gpu_name: str) -> None:
     for name, (low, high) in OF_GPU.items():
         before, after = getattr(gpu.figures, name), getattr(found.gpu.figures, name)
         print(f"  {gpu_name}'s {name}: {before:.4g} to {after:.4g}, of {low:g} to {high:g}")
-    keep(fitted.model_copy(update={"constants": found.constants, "known_error": None, "intervals": None}))
+    rounded = {name: float(f"{getattr(found.constants, name):.4g}") for name in OF_MODEL}
+    constants = found.constants.model_copy(update=rounded)
+    keep(fitted.model_copy(update={"constants": constants, "known_error": None, "intervals": None}))
     _write_fitted(gpu_name, {name: getattr(found.gpu.figures, name) for name in OF_GPU})
 
 
 def keep(fitted: fitting_constants.Fitted) -> None:
     """Write the file of constants, which this process models with from now on."""
-    fitted_of = {name: f"fitted, {low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
-    notes = {name: f"{unit}; {(SOURCES | fitted_of)[name]}" for name, unit in UNITS.items()}
-    fitting_constants.place().write_text(fitting_constants.to_yaml(fitted, notes))
+    fitting_constants.place().write_text(fitting_constants.to_yaml(fitted))
     fitting_constants.shipped.cache_clear()
 
 
@@ -151,8 +151,7 @@ def _write_fitted(name: str, values: Mapping[str, float]) -> None:
     path = resources.profiles() / "gpus" / f"{name}.yaml"
     text = path.read_text(encoding="utf-8")
     for figure, value in values.items():
-        line = f"  {figure}: {{value: {value:.4g}, source: fitted}}"
-        text, count = re.subn(rf"^  {figure}: .*$", line, text, flags=re.MULTILINE)
+        text, count = re.subn(rf"^(  {figure}: {{value: )[^,]*", rf"\g<1>{value:.4g}", text, flags=re.MULTILINE)
         assert count == 1, figure
     path.write_text(text, encoding="utf-8")
 

@@ -198,7 +198,7 @@ def test_what_ships_has_intervals_of_the_h200(tmp_path: Path) -> None:
     said = GpuModel("v7", "NVIDIA A100 SXM", errors=assumed).described
     assert "its error is not known: no time was measured there" in said
     path = tmp_path / "constants.yaml"
-    path.write_text(constants.to_yaml(constants.shipped(), {}))
+    path.write_text(constants.to_yaml(constants.shipped()))
     assert constants.load(path) == constants.shipped()
 
 

@@ -7,11 +7,16 @@ from typing import BinaryIO
 
 import pytest
 
+from cudamaster.core.values import Precision
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.judging import unreached
+from cudamaster.judging.judge_process import Trial
+from cudamaster.judging.report_lines import Reference, of
 from cudamaster.judging.unreached import Reach, _calls, _reduced, _smaller, reach, told
 from cudamaster.tasks import cards
 from cudamaster.tasks.cards import Case, TaskCard
+from cudamaster.workbench.evaluation import Workbench
 
 
 def timed(card: TaskCard, **sizes: int) -> Case:
@@ -224,6 +229,35 @@ def test_no_more_cases_are_added_than_the_limit_says(monkeypatch: pytest.MonkeyP
     found = reached(card, lambda at: [f"of{at['N']:.0f}"] if at["N"] in sizes else ["all"])
     assert len(found.found) == 2
     assert [case.values["N"] for case in found.unreached] == sizes[2:]
+
+
+def test_all_cases_that_are_added_are_no_heavier_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a lighter case launches is still found behind one that there is no room for."""
+    card = cards.load("gelu")
+    least, other, *_ = sorted((case for case in card.cases if case.sweep), key=lambda case: case.weight)
+
+    def kernels(at: Mapping[str, float]) -> list[str]:
+        return [f"of{at['N']:.0f}"] if at["N"] in (least.values["N"], other.values["N"]) else ["all"]
+
+    monkeypatch.setattr(unreached, "_MOST_TOTAL", least.weight + other.weight)
+    assert len(reached(card, kernels).found) == 2
+    monkeypatch.setattr(unreached, "_MOST_TOTAL", least.weight + other.weight - 1)
+    found = reached(card, kernels)
+    assert [case.values["N"] for case, _ in found.found] == [least.values["N"]]
+    assert found.unreached == (other,)
+
+
+@pytest.mark.parametrize("sets", [None, 1])
+def test_a_case_may_have_one_set_of_inputs(sets: int | None) -> None:
+    """Heavy cases do; others have three. Outputs that one set gives are no constants for that."""
+    card = cards.load("vector_add")
+    bench = Workbench(card, Precision.FP32, CpuDevice(), modelled=False)
+    build = bench._builder.build(bench.baseline)
+    case = next(case for case in card.cases if not case.sweep).model_copy(update={"held_out": True})
+    request = JudgeRequest(candidate=(str(build.worker),), cases="none", seed=1, calls=0, sets=sets)
+    lines, _ = bench._trials.report(Trial(request, [case], 60))
+    assert [line.event for line in lines].count("check") == (sets or 3)  # type: ignore[attr-defined]
+    assert not any(line.constant for line in of(Reference, lines))
 
 
 def test_a_note_says_where_nobody_knows_the_kernels() -> None:

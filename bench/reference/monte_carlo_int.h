@@ -11,5 +11,5 @@ void monte_carlo_int_reference(const T* y_samples, mskb::Expected& result, float
         scale += std::abs(mskb::to_double(y_samples[i]));
     }
     double width = static_cast<double>(b) - a;
-    result.set(0, width * sum / N, std::abs(width) * scale / N);
+    result.set(0, width * sum / N, mskb::of_one_sign(std::abs(width) * scale / N, N));
 }

@@ -19,5 +19,5 @@ void simpson_int_reference(const T* y_samples, mskb::Expected& result, float a, 
             scale += 2 * std::abs(y);
         }
     }
-    result.set(0, third * (ends + 4 * odd + 2 * even), std::abs(third) * scale);
+    result.set(0, third * (ends + 4 * odd + 2 * even), mskb::of_one_sign(std::abs(third) * scale, N));
 }

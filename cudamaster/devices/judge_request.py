@@ -28,6 +28,7 @@ class JudgeRequest:
     labels: tuple[str, ...] = ()
     seed: int | None = None
     calls: int | None = None  # timed per case; 0: cases are only checked
+    sets: int | None = None  # of inputs, for each case
     warmups: int | None = None
     pairs: int | None = None  # of processes that take turns
     extra_seconds: float | None = None  # for further calls where times are noisy
@@ -72,6 +73,7 @@ class JudgeRequest:
         figures = {
             "--seed": self.seed,
             "--calls": self.calls,
+            "--sets": self.sets,
             "--warmups": self.warmups,
             "--pairs": self.pairs,
             "--extra-seconds": self.extra_seconds,

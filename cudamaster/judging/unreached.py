@@ -25,7 +25,8 @@ from cudamaster.tasks.cards import Case, TaskCard
 _LABEL = "for a kernel: "
 _MOST_CASES = 6  # that are added to an evaluation
 _ENOUGH = 1e7  # weight to which cases are made lighter, as far as they can be, ...
-_MOST_WEIGHT = 7e7  # ... and that none is beyond: it is called three times, like a verification case
+_MOST_WEIGHT = 1.1e9  # ... and that none is beyond, ...
+_MOST_TOTAL = 2.2e9  # ... nor all of an evaluation together: 1e8 are up to a second, on two cores
 _LIGHT = 1e6
 _MOST_STEPS = 32  # runs that look for a smaller case, for one kernel
 _CALL_LIMIT_S = 10.0  # of a call that executes no kernel
@@ -79,7 +80,8 @@ def _and_more(labels: Sequence[str]) -> str:
 def reach(card: TaskCard, device: Observing, judge: Path, worker: Path, checked: Sequence[Case]) -> Reach:
     """Light cases for the kernels of a built candidate that it launches at timed cases, and not at the `checked` ones.
 
-    No case is heavier than `_MOST_WEIGHT`. What the wrapper launches by what an earlier kernel found is not known here.
+    No case is heavier than `_MOST_WEIGHT`, and all together than `_MOST_TOTAL`. What the wrapper launches by what an
+    earlier kernel found is not known here.
     """
     timed = sorted((case for case in card.cases if case.sweep), key=lambda case: case.weight)
     known: dict[str, frozenset[Kernel] | None] = {}  # kernels of one wrapper are often looked for at the same sizes
@@ -96,11 +98,13 @@ def reach(card: TaskCard, device: Observing, judge: Path, worker: Path, checked:
         for kernel in sorted((kernels or frozenset()) - seen):
             lightest.setdefault(kernel, (case, kernels or frozenset()))
     found: list[tuple[Case, tuple[Case, ...]]] = []
+    left = _MOST_TOTAL
     for kernel, (case, kernels) in lightest.items():
         if kernel in seen or len(found) == _MOST_CASES:
             continue
-        if (small := _smaller(card, tell, kernel, case, kernels)) is not None:
+        if (small := _smaller(card, tell, kernel, case, kernels)) is not None and small[0].weight <= left:
             one, all_there = small
+            left -= one.weight
             found.append((one, tuple(lightest[new][0] for new in sorted(all_there - seen) if new in lightest)))
             seen |= all_there
     return Reach(

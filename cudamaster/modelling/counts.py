@@ -148,7 +148,7 @@ class Way(_Counted):
     instructions: Spread
     waits: Spread
     cold_waits: Spread
-    far_waits: Spread | None = None
+    far_waits: Spread
     remote_waits: Spread = Spread(mean=0, largest=0)
 
 
@@ -204,9 +204,8 @@ class Launch(_Counted):
     # ask for something which the warp has not had lately. Asynchronous copies that it waits for are such loads.
     waits_of_warp: Spread
     cold_waits_of_warp: Spread
-    # Those of them for pairs of sectors that are new to the block: L2 has the other half of what DRAM brought. None in
-    # counts from before.
-    far_waits_of_warp: Spread | None = None
+    # Those of them for pairs of sectors that are new to the block: L2 has the other half of what DRAM brought.
+    far_waits_of_warp: Spread
     # The same of loads from another block's shared memory, and of waits at mbarriers for what other blocks store.
     remote_waits_of_warp: Spread = Spread(mean=0, largest=0)
     instructions_of_warp: Spread

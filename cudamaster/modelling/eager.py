@@ -15,10 +15,8 @@ from cudamaster.build import eager
 from cudamaster.core.values import Precision
 from cudamaster.modelling.constants import shipped
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.model import Clocks, ModelledCall
+from cudamaster.modelling.model import US_OF_S, Clocks, ModelledCall
 from cudamaster.tasks.cards import Case, TaskCard
-
-DISPATCH_US = 4.0  # assumed: what Python and PyTorch's dispatcher need for one operator, beside the launch
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ def calls(card: TaskCard, precision: Precision, cases: Sequence[Case], gpu: Gpu)
 def _call(label: str, operators: Sequence[Operator], precision: Precision, gpu: Gpu) -> ModelledCall:
     clocks = Clocks(gpu)
     for operator in operators:
-        clocks.host_work(DISPATCH_US)
+        clocks.host_work(shipped().constants.dispatch_us)
         clocks.launch(device_us(operator, precision, gpu), 1)
     return ModelledCall(
         case=label,
@@ -71,4 +69,4 @@ def device_us(operator: Operator, precision: Precision, gpu: Gpu) -> float:
             per_clock = matrix
         elif operator.name in eager.TF32:
             per_clock = matrix / 2
-    return max(moving * 1e6, operator.operations / (per_clock * figures.sms * figures.clock_mhz))
+    return max(moving * US_OF_S, operator.operations / (per_clock * figures.sms * figures.clock_mhz))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
+from cudamaster.devices.cpu.counting import shipped
 from cudamaster.devices.cpu.instructions import Code
 from cudamaster.devices.kernel_names import plain_name
 from cudamaster.modelling.counts import (
@@ -23,13 +24,12 @@ from cudamaster.modelling.counts import (
     Way,
 )
 from cudamaster.modelling.gpu import Gpu
+from cudamaster.modelling.launch_time import WARP
+from cudamaster.modelling.memory import SECTOR_BYTES
 from cudamaster.modelling.observed import SPREADS, EventLine, LaunchLine, Sums, TrafficLine
 from cudamaster.profiling.ptxas import Usage
 
 VERSION = 5  # of what is counted, and how
-_KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
-_ALONE = 0.95  # of all instructions of the sample in one block
-_REGISTERS = 65536  # of an SM, of all GPUs that are modelled
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
 _OF_FILE = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
 
@@ -71,7 +71,7 @@ def counts_of(
 def _took_all(line: LaunchLine) -> bool:
     """Whether one block did what all blocks share out among them by atomics: it runs before the others do."""
     total, blocks, largest = line.block_instructions
-    return blocks > 1 and largest > _ALONE * total and line.atomics[0] > 0 and line.traced < line.blocks
+    return blocks > 1 and largest > shipped().alone_share * total and line.atomics[0] > 0 and line.traced < line.blocks
 
 
 def _shared_out(line: LaunchLine) -> LaunchLine:
@@ -121,7 +121,9 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
     remote_loads, remote_stores, remote_atomics, remote_bytes = line.remote
     _, atomic_lanes, addresses, of_one, of_many = line.atomics
     f16, tf32, f8, integer = (each * scale for each in line.products)
-    found = usage_of(line.kernel, math.prod(line.block), usage, code.functions.get(line.function))
+    found = usage_of(
+        line.kernel, math.prod(line.block), usage, wanted.limits.registers, code.functions.get(line.function)
+    )
     return Launch(
         kernel=line.kernel,
         grid=line.grid,
@@ -135,7 +137,7 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
         cooperative=line.cooperative,
         early=line.early,
         chained_cycles=scale * sum(code.chains.get(place, 0.0) * by_warps for place, by_warps, _ in line.executed),
-        instructions=Instructions(**kinds, active_share=min(lanes / (32 * warps), 1.0) if warps else 1.0),
+        instructions=Instructions(**kinds, active_share=min(lanes / (WARP * warps), 1.0) if warps else 1.0),
         traffic=tuple(_traffic(traffic, scale, line, wanted) for traffic in line.traffic),
         shared=Shared(
             load_requests=loads * scale,
@@ -183,7 +185,7 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
 def _traffic(line: TrafficLine, scale: float, launch: LaunchLine, wanted: Gpu) -> Traffic:
     # Blocks that an SM runs after or beside another one find what all of them read, as far as its L1 keeps it.
     common = line.load[3]
-    kept = 32 * common / launch.traced <= _KEPT_OF_L1 * wanted.figures.l1_bytes
+    kept = SECTOR_BYTES * common / launch.traced <= shipped().kept_of_l1 * wanted.figures.l1_bytes
     others = 1 - 1 / max(launch.blocks / wanted.limits.sms, 1) if kept else 0.0
     missed = line.load[2] - others * common
     return Traffic(
@@ -214,8 +216,9 @@ def _spread(sums: Sums, longer: float) -> Spread:
     return Spread(mean=longer * total / count if count else 0, largest=longer * largest)
 
 
-def usage_of(kernel: str, threads: int, usage: Sequence[Usage], symbol: str | None = None) -> Usage | None:
-    """What ptxas says of a kernel that was launched with blocks of so many threads; None if it does not name it.
+def usage_of(kernel: str, threads: int, usage: Sequence[Usage], of_sm: int, symbol: str | None = None) -> Usage | None:
+    """What ptxas says of a kernel that was launched with blocks of so many threads; None if it does not name it. An SM
+    has `of_sm` registers.
 
     `symbol` is the mangled name of the function that was launched, which tells a template's kernels apart, and what
     was launched where `kernel` is only the name of a parameter. Without one that ptxas knows, plain names are compared,
@@ -227,7 +230,7 @@ def usage_of(kernel: str, threads: int, usage: Sequence[Usage], symbol: str | No
             return launched
     name = kernel.split("<")[0].split("::")[-1].strip()
     named = [found for found in usage if plain_name(found.symbol) == name]
-    fitting = (found for found in named if (found.registers or 0) * threads <= _REGISTERS)
+    fitting = (found for found in named if (found.registers or 0) * threads <= of_sm)
     return next(fitting, named[0] if named else None)
 
 

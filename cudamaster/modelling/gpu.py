@@ -7,24 +7,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import UsageError
+from cudamaster.core.sourced import Source, Sourced
 from cudamaster.profiling.launches import SmLimits
 
 DEFAULT = "h200"
-Source = Literal["measured", "data sheet", "architecture", "publication", "fitted", "assumed"]
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of a GPU, in the units of their names; rates are of one SM and clock unless they say otherwise.
+    """The figures of a GPU; units stand in the files. Rates are of one SM and clock unless they say otherwise.
 
     Lanes are threads that a unit takes at once. `matrix_operations` are those of tensor instructions by mma.sync, a
     multiplication and an addition being two; `warpgroup_operations` those by wgmma of factors of 16 bits, None where a
@@ -35,13 +36,17 @@ class Figures:
     cluster, by one of the whole grid, by a wait for another block's shared memory (`remote_latency_cycles`), and by a
     fence of all memory, and by the answer of an atomic behind that (`ticket_cycles`). `remote_cycles` is what an SM
     takes for a warp's request to another block's shared memory, `start_cycles` what passes on an SM from the start of a
-    block to that of the next. Where a file lacks one of these it is an H200's.
+    block to that of the next. Where a file lacks one of these it is an H200's, and so are the next three.
+
+    Operations on many lines that share slices of L2 take (lines / 32) ** `crowding_exponent` times as long as on 32 or
+    fewer, and at most `crowded_atomics` times. `missed_line_cycles` is what a line that is asked for takes on the way
+    to L2, where a sector that is sent takes one.
 
     Of a call: `empty_call_us` is one that launches an empty kernel, by the host's clock with the wait for its end,
     `empty_device_us` the device's part of it, `launch_host_us` what the host needs for one launch more, `gap_us` the
     device between two kernels, unless the second may start early. `memset_host_us` holds for copies on the device too.
     An allocation and its release take `alloc_us` each, `small_alloc_us` where the driver has a page at hand (up to
-    1 MiB). `host_bytes_per_s` is what goes between host and device from memory that is not pinned,
+    `small_alloc_bytes`). `host_bytes_per_s` is what goes between host and device from memory that is not pinned,
     `host_instructions_per_us` what a core of the host executes.
     """
 
@@ -83,22 +88,27 @@ class Figures:
     synchronise_us: float
     host_bytes_per_s: float
     host_instructions_per_us: float
+    start_cycles: float
+    barrier_cycles: float
+    barrier_warp_cycles: float
+    cluster_barrier_cycles: float
+    cluster_barrier_warp_cycles: float
+    grid_barrier_cycles: float
+    remote_latency_cycles: float
+    remote_cycles: float
+    fence_cycles: float
+    ticket_cycles: float
+    crowded_atomics: float
+    crowding_exponent: float
+    missed_line_cycles: float
+    small_alloc_bytes: float
     warpgroup_operations: float | None = None
-    start_cycles: float = 156.0
-    barrier_cycles: float = 16.5
-    barrier_warp_cycles: float = 2.0
-    cluster_barrier_cycles: float = 345.0
-    cluster_barrier_warp_cycles: float = 9.0
-    grid_barrier_cycles: float = 1900.0
-    remote_latency_cycles: float = 280.0
-    remote_cycles: float = 8.5
-    fence_cycles: float = 500.0
-    ticket_cycles: float = 440.0
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the model sees it; `key` names its file, `sources` says where each figure comes from.
+    """A GPU as the model sees it; `key` names its file, `sources` says where each figure comes from, and `sourced` has
+    its unit and range too where the file has them.
 
     `own` files are those of users: whatever name stands in one, nothing was measured of its figures here.
     """
@@ -110,6 +120,7 @@ class Gpu:
     figures: Figures
     sources: Mapping[str, Source]
     own: bool = False
+    sourced: Mapping[str, Sourced] = field(default_factory=dict, repr=False)
 
     @property
     def label(self) -> str:
@@ -145,13 +156,24 @@ class _Strict(BaseModel):
 
 
 class _Figure(_Strict):
+    """As a user's own file may have it: those that `cudamaster limits --gpu-file` writes have no ranges."""
+
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     source: Source
+    unit: str | None = None
+    range: tuple[float, float] | None = None
+    by: str = ""
 
 
-_NEEDED = {each.name: (_Figure, ...) for each in fields(Figures) if each.default is MISSING}
-_OTHERS = {each.name: (_Figure | None, None) for each in fields(Figures) if each.default is not MISSING}
-_ASSUMED: Mapping[str, Source] = {each.name: "assumed" for each in fields(Figures) if isinstance(each.default, float)}
+# What a file may lack: it is the H200's then, or there is none.
+_OF_H200 = frozenset({
+    "start_cycles", "barrier_cycles", "barrier_warp_cycles", "cluster_barrier_cycles", "cluster_barrier_warp_cycles",
+    "grid_barrier_cycles", "remote_latency_cycles", "remote_cycles", "fence_cycles", "ticket_cycles",
+    "crowded_atomics", "crowding_exponent", "missed_line_cycles", "small_alloc_bytes",
+})  # fmt: skip
+_NAMES = tuple(each.name for each in fields(Figures))
+_NEEDED = {name: (_Figure, ...) for name in _NAMES if name not in _OF_H200 and name != "warpgroup_operations"}
+_OTHERS = {name: (_Figure | None, None) for name in _NAMES if name not in _NEEDED}
 _FIGURES: Any = create_model("_FIGURES", __base__=_Strict, **_NEEDED, **_OTHERS)  # type: ignore[call-overload]
 
 
@@ -178,43 +200,85 @@ def load(wanted: str = DEFAULT) -> Gpu:
 
     Raises UsageError for an unknown name and for a file that cannot be used, naming the figure.
     """
-    path = Path(wanted) if wanted.endswith(".yaml") else _folder() / f"{wanted}.yaml"
+    own = wanted.endswith(".yaml")
+    path = Path(wanted) if own else _folder() / f"{wanted}.yaml"
     if not path.is_file():
         raise UsageError(
             f"There are no figures of a GPU {wanted}.", f"Take {', '.join(known())}, or give the path of a .yaml file."
         )
-    fix = "Compare it with profiles/gpus/h200.yaml of the package."
-    try:
-        content = yaml_text.load(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            why = "holds nothing" if content is None else "is no table of names and values"
-            raise UsageError(f"The file of the GPU's figures {path} {why}.", fix)
-        read = _File.model_validate(content)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"The GPU's figures {path} cannot be read: {yaml_text.why(error)}.", fix) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise UsageError(f"The GPU's figures {path} are wrong at {where}: {first['msg']}.", fix) from error
-    if (part := next((name for name in _COUNTS if getattr(read.figures, name).value % 1), None)) is not None:
-        raise UsageError(f"The GPU's figures {path} are wrong at figures.{part}.value: it is no whole number.", fix)
-    if read.figures.threads_per_sm.value < _WARP:
-        raise UsageError(
-            f"The GPU's figures {path} are wrong at figures.threads_per_sm.value: no warp of 32 fits.", fix
-        )
-    major, minor = re.findall(r"\d+", read.compute_capability)
+    read = _read(path)
     given: dict[str, _Figure] = {
         name: figure for name in type(read.figures).model_fields if (figure := getattr(read.figures, name)) is not None
     }
+    units = _units()
+    for name, figure in given.items():
+        if figure.unit is not None and figure.unit != units[name]:
+            raise _wrong(path, f"figures.{name}.unit: it is {units[name]}")
+    sourced: dict[str, Sourced] = {}
+    for name, figure in given.items():
+        if own and (figure.unit is None or figure.range is None or not figure.by):
+            continue
+        try:
+            sourced[name] = Sourced.model_validate(figure.model_dump())
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise _wrong(path, f"{'.'.join(map(str, ('figures', name, *first['loc'])))}: {first['msg']}") from error
+    lacking = {} if path == _folder() / f"{DEFAULT}.yaml" else _lacked(given)
+    major, minor = re.findall(r"\d+", read.compute_capability)
     return Gpu(
         key=path.stem,
         name=read.name,
         compute_capability=(int(major), int(minor)),
         about=" ".join(read.about.split()),
-        figures=Figures(**{name: figure.value for name, figure in given.items()}),
-        sources={**_ASSUMED, **{name: figure.source for name, figure in given.items()}},
-        own=wanted.endswith(".yaml"),
+        figures=Figures(**lacking, **{name: figure.value for name, figure in given.items()}),
+        sources={**dict.fromkeys(lacking, "assumed"), **{name: figure.source for name, figure in given.items()}},
+        own=own,
+        sourced=sourced,
     )
+
+
+_FIX = "Compare it with profiles/gpus/h200.yaml of the package."
+
+
+def _wrong(path: Path, what: str) -> UsageError:
+    return UsageError(f"The GPU's figures {path} are wrong at {what}.", _FIX)
+
+
+def _read(path: Path) -> _File:
+    try:
+        content = yaml_text.load(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            why = "holds nothing" if content is None else "is no table of names and values"
+            raise UsageError(f"The file of the GPU's figures {path} {why}.", _FIX)
+        read = _File.model_validate(content)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"The GPU's figures {path} cannot be read: {yaml_text.why(error)}.", _FIX) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _wrong(path, f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}") from error
+    if (part := next((name for name in _COUNTS if getattr(read.figures, name).value % 1), None)) is not None:
+        raise _wrong(path, f"figures.{part}.value: it is no whole number")
+    if read.figures.threads_per_sm.value < _WARP:
+        raise _wrong(path, f"figures.threads_per_sm.value: no warp of {_WARP} fits")
+    return read
+
+
+def _lacked(given: Mapping[str, _Figure]) -> dict[str, float]:
+    """What a file lacks of the figures that are the H200's then."""
+    figures = load(DEFAULT).figures
+    return {name: getattr(figures, name) for name in _NAMES if name in _OF_H200 and name not in given}
+
+
+@cache
+def _units() -> Mapping[str, str]:
+    """The unit of each figure, which is the same for every GPU."""
+    figures = _read(_folder() / f"{DEFAULT}.yaml").figures
+    return {name: getattr(figures, name).unit or "" for name in _NAMES}
+
+
+def unit(figure: str) -> str:
+    """Of a figure of any GPU."""
+    return _units()[figure]
 
 
 def _folder() -> Path:

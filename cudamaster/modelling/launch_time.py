@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cudamaster.devices.kernel_names import plain_name
-from cudamaster.modelling.constants import Constants
+from cudamaster.modelling.constants import Constants, shipped
 from cudamaster.modelling.counts import Launch, Spread, Traffic
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.memory import L2, SECTOR_BYTES, L1s, Moved, moved
@@ -28,20 +28,11 @@ from cudamaster.profiling.launches import Occupancy
 
 WARP = 32
 _LINE_BYTES = 128
-# Of many lines some share a slice of L2, and take so many times as long. Additions to tables on an H200 say 1.0 of 8
-# lines, 1.35 of 64, and 2.4 of 256 and 1024, all within 8 % of this power of the lines, counted in lanes of a warp.
-_MOST_CROWDED, _CROWDS = 2.5, 0.4
-# The way to L2 takes half a cycle for a line that is asked for, one for a sector that is sent (an H200).
-_WAY_OF_MISSED = 0.5
-# DRAM gives two sectors at once.
-_SECTORS_OF_DRAM = 2
-# What a kernel is taken to use where no compiler for the GPU has said it.
-_REGISTERS = 32
+# Of a tensor instruction as it is counted: 16 x 16 x 16 multiplications, each with an addition.
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
 _HOPPER = (9, 0)
-# A warp that spins has so many times as many waits as the mean, and so many for each that asks for something new. Of
-# all launches that were measured none has more than 8 and 107; those that spin have 468 and more.
-_SPINNING, _AGAIN = 20, 250
+_US_OF_S = 1e6
+_NS_OF_US = 1000
 
 
 class Part(StrEnum):
@@ -103,17 +94,18 @@ class _Shape:
 
 @dataclass(frozen=True)
 class Work:
-    """What of a launch depends on no constant: how it lies on the GPU, and what it moves."""
+    """What of a launch depends on no constant that is fitted: how it lies on the GPU, and what it moves."""
 
     shape: _Shape
     moved: Moved
     assumed: tuple[str, ...]
 
 
-def work(launch: Launch, gpu: Gpu, l2: L2) -> Work:
+def work(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> Work:
     """How a launch lies on the GPU, and what it moves; `l2` is left as it leaves it."""
-    shape, assumed = _shape(launch, gpu)
-    return Work(shape, moved(launch.traffic, shape.blocks, shape.in_flight, l2, _l1s(launch, gpu, shape)), assumed)
+    shape, assumed = _shape(launch, gpu, constants)
+    l1s = _l1s(launch, gpu, shape)
+    return Work(shape, moved(launch.traffic, shape.blocks, shape.in_flight, l2, l1s, constants), assumed)
 
 
 def _l1s(launch: Launch, gpu: Gpu, shape: _Shape) -> L1s:
@@ -125,7 +117,7 @@ def _l1s(launch: Launch, gpu: Gpu, shape: _Shape) -> L1s:
 
 def launch_time(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> LaunchTime:
     """Price a launch; `l2` is left as it leaves it."""
-    return priced(launch, work(launch, gpu, l2), gpu, constants)
+    return priced(launch, work(launch, gpu, constants, l2), gpu, constants)
 
 
 def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTime:
@@ -158,11 +150,12 @@ def priced(launch: Launch, of: Work, gpu: Gpu, constants: Constants) -> LaunchTi
     )
 
 
-def refused(launch: Launch, gpu: Gpu) -> str | None:
-    """Why the GPU would not launch this at all, a clause; else None."""
+def refused(launch: Launch, gpu: Gpu, constants: Constants | None = None) -> str | None:
+    """Why the GPU would not launch this at all, a clause; else None. The constants are those that ship by default."""
+    constants = shipped().constants if constants is None else constants
     if (lacking := _lacking(launch, gpu)) is not None:
         return lacking
-    if (most := _shape(launch, gpu)[0].occupancy.blocks * gpu.limits.sms) > 0:
+    if (most := _shape(launch, gpu, constants)[0].occupancy.blocks * gpu.limits.sms) > 0:
         together = math.prod(launch.cluster)
         return None if together <= most else f"a cluster of {together} blocks, of which an {gpu.name} holds {most}"
     threads, shared = math.prod(launch.block), launch.dynamic_shared_bytes + (launch.static_shared_bytes or 0)
@@ -182,10 +175,11 @@ def _lacking(launch: Launch, gpu: Gpu) -> str | None:
     return None
 
 
-def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
-    assumed = []
-    if launch.registers is None:
-        assumed.append(f"{_REGISTERS} registers per thread")
+def _shape(launch: Launch, gpu: Gpu, constants: Constants) -> tuple[_Shape, tuple[str, ...]]:
+    assumed, registers = [], launch.registers
+    if registers is None:
+        registers = int(constants.assumed_registers)
+        assumed.append(f"{registers} registers per thread")
     if launch.static_shared_bytes is None:
         assumed.append("no static shared memory")
     asked = launches.Launch(
@@ -194,7 +188,7 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
         grid=launch.grid,
         block=launch.block,
         dynamic_shared_bytes=launch.dynamic_shared_bytes,
-        registers=_REGISTERS if launch.registers is None else launch.registers,
+        registers=registers,
         static_shared_bytes=launch.static_shared_bytes or 0,
         limits=gpu.limits,
     )
@@ -280,16 +274,16 @@ def _l1(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved) -> f
     remote = shared.remote_load_requests + shared.remote_store_requests + shared.remote_atomic_requests
     shuffles = launch.instructions.shuffle * WARP / gpu.figures.shuffle_lanes
     beside = shuffles + shared.wavefronts
-    return _of_requests(launch, constants, bytes_moved, beside) + remote * gpu.figures.remote_cycles
+    return _of_requests(launch, gpu, constants, bytes_moved, beside) + remote * gpu.figures.remote_cycles
 
 
-def _of_requests(launch: Launch, constants: Constants, bytes_moved: Moved, beside: float = 0.0) -> float:
+def _of_requests(launch: Launch, gpu: Gpu, constants: Constants, bytes_moved: Moved, beside: float = 0.0) -> float:
     """Cycles that L1 takes for requests to global memory: the longest of what works side by side there, banks of data
     (with what goes through them beside), banks of tags, lines that are asked of L2, and the way there."""
     traffic = launch.traffic
     wavefronts = sum(each.wavefronts for each in traffic) + _spilled_bytes(launch) / _LINE_BYTES
     missed = _missed_lines(launch, bytes_moved)
-    sent = sum(each.sends for each in traffic) + _WAY_OF_MISSED * missed
+    sent = sum(each.sends for each in traffic) + gpu.figures.missed_line_cycles * missed
     lookups = sum(each.lookups for each in traffic)
     return max(constants.wavefront_cycles * wavefronts + beside, lookups, missed, sent)
 
@@ -318,7 +312,7 @@ def _levels(launch: Launch, bytes_moved: Moved, gpu: Gpu, constants: Constants) 
     dram = bytes_moved.dram_read / figures.read_bytes_per_s + bytes_moved.dram_written / figures.write_bytes_per_s
     if bytes_moved.dram_read > 0 and bytes_moved.dram_written > 0:
         dram = max(dram, (bytes_moved.dram_read + bytes_moved.dram_written) / figures.copy_bytes_per_s)
-    return {Part.L2: through / figures.l2_bytes_per_s * 1e6, Part.DRAM: dram * 1e6}
+    return {Part.L2: through / figures.l2_bytes_per_s * _US_OF_S, Part.DRAM: dram * _US_OF_S}
 
 
 def sectors_of_atomics(launch: Launch) -> float:
@@ -327,14 +321,15 @@ def sectors_of_atomics(launch: Launch) -> float:
 
 
 def _atomics(launch: Launch, gpu: Gpu) -> float:
-    """Cycles of L2: operations on one line wait for each other, and lanes of a warp at one address count each."""
+    """Cycles of L2: operations on one line wait for each other, and lanes of a warp at one address count each. Of many
+    lines some share a slice of L2."""
     figures, same = gpu.figures, max(1.0, launch.contention.same_address)
     cycles, of_one = 0.0, 1 / figures.same_address_per_clock
     for each in launch.traffic:
         if operations := each.atomic_sectors * same + each.bulk_reduced_sectors:
             touched = max((found.written for found in each.footprints), default=each.bytes / SECTOR_BYTES)
             lines = max(1.0, touched * SECTOR_BYTES / _LINE_BYTES)
-            crowded = min(_MOST_CROWDED, max(1.0, (lines / WARP) ** _CROWDS))
+            crowded = min(figures.crowded_atomics, max(1.0, (lines / WARP) ** figures.crowding_exponent))
             cycles += operations * (1 / figures.atomic_sectors_per_clock + of_one * crowded / lines)
     return max(cycles, launch.contention.hottest * of_one)
 
@@ -356,21 +351,11 @@ def _cold_latency(launch: Launch, gpu: Gpu, bytes_moved: Moved) -> float:
 
 def _from_dram(launch: Launch, bytes_moved: Moved) -> float:
     """Part of the waits for what is new to a block, for which some of that comes from DRAM."""
-    if launch.far_waits_of_warp is None:
-        lines = max(1.0, _lines_of_wait(launch, bytes_moved.missed_sectors, launch.cold_waits_of_warp))
-        fetched = min(1.0, max(1.0, _sectors_of_line(launch)) / _SECTORS_OF_DRAM)
-        return fetched * (1 - math.pow(1 - bytes_moved.missed_share, lines))
     blocks = math.prod(launch.grid)
     new = blocks * sum(found.read for each in launch.traffic for found in each.footprints if found.blocks == 1)
     share = min(1.0, bytes_moved.dram_read / (SECTOR_BYTES * new)) if new > 0 else bytes_moved.missed_share
     lines = max(1.0, _lines_of_wait(launch, new, launch.far_waits_of_warp))
     return 1 - math.pow(1 - share, lines)
-
-
-def _sectors_of_line(launch: Launch) -> float:
-    """Sectors of a line that a request asks for together."""
-    lines = sum(each.lines for each in launch.traffic)
-    return sum(_sectors(each) for each in launch.traffic) / lines if lines > 0 else _LINE_BYTES / SECTOR_BYTES
 
 
 def _sectors(traffic: Traffic) -> float:
@@ -407,8 +392,8 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     """
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
     # A warp that spins waits for another one, whose way is counted.
-    largest = largest and not _spins(launch)
-    longer, waits, cold, far, remote = _done(launch, largest=largest)
+    largest = largest and not _spins(launch, constants)
+    longer, waits, cold, far, remote = _done(launch, constants, largest=largest)
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
     each = (launch.fences, launch.tickets, launch.slept_ns_of_warp)
     fences, tickets, slept_ns = (of.largest if largest else of.mean for of in each)
@@ -418,13 +403,13 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + cold * figures.l2_latency_cycles
         + far * _from_dram(launch, bytes_moved) * (figures.memory_latency_cycles - figures.l2_latency_cycles)
         + (waits - cold) * figures.l1_latency_cycles
-        + constants.in_step * _of_requests(launch, constants, bytes_moved) / shape.blocks * longer
+        + constants.in_step * _of_requests(launch, gpu, constants, bytes_moved) / shape.blocks * longer
         + remote * figures.remote_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
         + _barriers(launch, gpu, shape, largest=largest)
         + fences * figures.fence_cycles
         + tickets * figures.ticket_cycles
-        + slept_ns * figures.clock_mhz / 1000
+        + slept_ns * figures.clock_mhz / _NS_OF_US
     )
 
 
@@ -463,31 +448,32 @@ def _of_products(launch: Launch, gpu: Gpu, shape: _Shape) -> float:
     return launch.shared.wavefronts * together + products * of_core * max(1.0, together / figures.schedulers)
 
 
-def _done(launch: Launch, *, largest: bool) -> tuple[float, float, float, float, float]:
+def _done(launch: Launch, constants: Constants, *, largest: bool) -> tuple[float, float, float, float, float]:
     """Instructions as multiples of a mean warp's, waits, those of them that L1 does not end, those for what is new to
     the block, and those for other blocks: of the mean block or the longest. At each barrier the block's warps wait for
     the one that had most to do since the last."""
     way, of_warp = launch.way_of_block, launch.instructions_of_warp
-    if way is None or _spins(launch):
+    if way is None or _spins(launch, constants):
         longer = _ratio(of_warp) if largest else 1.0
         waits = (
             launch.waits_of_warp,
             launch.cold_waits_of_warp,
-            launch.far_waits_of_warp or launch.cold_waits_of_warp,
+            launch.far_waits_of_warp,
             launch.remote_waits_of_warp,
         )
     else:
         instructions = way.instructions.largest if largest else way.instructions.mean
         longer = instructions / of_warp.mean if of_warp.mean > 0 else 1.0
-        waits = way.waits, way.cold_waits, way.far_waits or way.cold_waits, way.remote_waits
+        waits = way.waits, way.cold_waits, way.far_waits, way.remote_waits
     every, cold, far, remote = (of.largest if largest else of.mean for of in waits)
     return longer, every, cold, far, remote
 
 
-def _spins(launch: Launch) -> bool:
+def _spins(launch: Launch, constants: Constants) -> bool:
     """Whether the longest warp asks again and again for what it has had, until another one writes that."""
     waits, cold = launch.waits_of_warp, launch.cold_waits_of_warp
-    return waits.largest > _SPINNING * max(1.0, waits.mean) and waits.largest > _AGAIN * max(1.0, cold.largest)
+    often, again = constants.spinning_waits * max(1.0, waits.mean), constants.spinning_again * max(1.0, cold.largest)
+    return waits.largest > often and waits.largest > again
 
 
 def _ratio(of: Spread) -> float:

@@ -14,23 +14,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from cudamaster.modelling.constants import Constants, shipped
 from cudamaster.modelling.counts import Footprint, Traffic
 
 SECTOR_BYTES = 32
-# Part of L2 that holds what is written but not yet in DRAM when a launch ends: dram__bytes_write of 24 launches on an
-# H200 that write 27 MB and more, 0.17 to 0.40; slow ones, which write less than 100 GB/s, leave nothing.
-_LEFT_IN_L2 = 0.3
-# Waves that touch as much together as so many times the buffer come to it again and again; others go through it once.
-# L2 keeps what is touched again before it is full, and less and less until half as much more is touched meanwhile.
-# Both by the bytes that 174 launches read from DRAM: 2 to 6 and 0.25 to 1 are nearly as good.
-_SWEEPS, _FADES = 3.0, 0.5
-# Of a gather from a stretch that fits in L1, the part that hits there while other loads are on their way: 0.45 to 0.65
-# by the counters of eight launches.
-_KEPT_IN_L1 = 0.5
-
-# A gather is what a block loads so many times at most. Of the same launches' bytes 1.5 to 5 say the same, and 1.05 and
-# none at all are worse.
-_MOST_AGAIN = 3.0
+_HALVINGS = 40  # of the logarithm of a stretch, until its length is as exact as numbers are
+_LONGEST = 1e4  # of stretches, over what several blocks touch
 
 
 @dataclass(frozen=True)
@@ -81,14 +70,24 @@ class L2:
             excess -= gone
 
 
-def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: L1s | None = None) -> Moved:
+def moved(
+    traffic: Sequence[Traffic],
+    blocks: int,
+    in_flight: int,
+    l2: L2,
+    l1s: L1s | None = None,
+    constants: Constants | None = None,
+) -> Moved:
     """Bytes that a launch of `blocks` moves, `in_flight` of them at a time; L2 is left as the launch leaves it.
 
-    Without `l1s`, no block finds in L1 what another one has asked for, but for what the counts know of that.
+    Without `l1s`, no block finds in L1 what another one has asked for, but for what the counts know of that. The
+    constants are those that ship unless others are given.
     """
-    gathers = {each.buffer: _gather(each, blocks) for each in traffic}
+    constants = shipped().constants if constants is None else constants
+    gathers = {each.buffer: _gather(each, blocks, constants) for each in traffic}
     missed = {
-        each.buffer: each.missed_sectors * (1 - _found_in_l1(gathers[each.buffer], each, l1s)) for each in traffic
+        each.buffer: each.missed_sectors * (1 - _found_in_l1(gathers[each.buffer], each, l1s, constants))
+        for each in traffic
     }
     waves = max(1.0, blocks / in_flight)
     sizes = {each.buffer: _touched(each, blocks, _both) for each in traffic}
@@ -107,9 +106,9 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: 
         # Until the buffer's turn comes again, so many waves go by, and all buffers go on in the meantime. Where waves
         # go through it once, what two of them share are the edges of neighbours.
         cycle = max(1.0, once / wave) if wave > 0 else 1.0
-        cycle = cycle if waves >= _SWEEPS * cycle else 1.0
+        cycle = cycle if waves >= constants.sweeps * cycle else 1.0
         between = sum(min(sizes[buffer], cycle * touched) for buffer, touched in of_wave.items())
-        again = _gone(between, l2.capacity)
+        again = _gone(between, l2.capacity, constants)
         asked = (missed[each.buffer] + each.bulk_read_sectors) * SECTOR_BYTES
         read += min(asked, once * missing + max(0.0, waves * wave - once) * again)
         # What is written anew in a later wave has been in DRAM meanwhile, to the same degree.
@@ -123,15 +122,15 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2, l1s: 
         l2_written=sum(each.store_sectors + each.bulk_written_sectors for each in traffic) * SECTOR_BYTES,
         dram_read=read,
         # Some of it need not have been written when the launch is over.
-        dram_written=max(0.0, written + evicted - _LEFT_IN_L2 * l2.capacity),
+        dram_written=max(0.0, written + evicted - constants.left_in_l2 * l2.capacity),
         missed_sectors=sum(missed.values()),
         bulk_read=sum(each.bulk_read_sectors for each in traffic) * SECTOR_BYTES,
     )
 
 
-def _gone(between: float, capacity: float) -> float:
+def _gone(between: float, capacity: float, constants: Constants) -> float:
     """Part of what was touched that L2 no longer holds after so many bytes of others."""
-    return min(1.0, max(0.0, (between / capacity - 1) / _FADES))
+    return min(1.0, max(0.0, (between / capacity - 1) / constants.fading))
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ class _Gather:
         return float(of_stretch * max(1.0, blocks / self.blocks))
 
 
-def _gather(traffic: Traffic, blocks: int) -> _Gather | None:
+def _gather(traffic: Traffic, blocks: int, constants: Constants) -> _Gather | None:
     """How blocks gather from a buffer, if they do: neighbours touch something of their own.
 
     How long the stretch is follows from what one and several of them touch, and how many blocks gather from it from the
@@ -162,12 +161,12 @@ def _gather(traffic: Traffic, blocks: int) -> _Gather | None:
     if len(points) < 2 or points[0][0] != 1:
         return None
     (_, one), (together, several) = points[:2]
-    if traffic.load_sectors / blocks > _MOST_AGAIN * one or not one < several <= together * one:
+    if traffic.load_sectors / blocks > constants.gathered_again * one or not one < several <= together * one:
         return None
     if several == together * one:
         return _Gather(one, math.inf, blocks)
-    low, high = several, 1e4 * several
-    for _ in range(40):
+    low, high = several, _LONGEST * several
+    for _ in range(_HALVINGS):
         middle = math.sqrt(low * high)
         touched = middle * (1 - (1 - one / middle) ** together)
         low, high = (middle, high) if touched < several else (low, middle)
@@ -175,14 +174,14 @@ def _gather(traffic: Traffic, blocks: int) -> _Gather | None:
     return _Gather(one, low, blocks / stretches)
 
 
-def _found_in_l1(gather: _Gather | None, traffic: Traffic, l1s: L1s | None) -> float:
+def _found_in_l1(gather: _Gather | None, traffic: Traffic, l1s: L1s | None, constants: Constants) -> float:
     """Part of the loads that a block with an L1 to itself misses, and finds there as others of its SM asked for it."""
     if l1s is None or gather is None or gather.blocks <= l1s.sms:
         return 0.0
     of_sm = gather.blocks / l1s.sms
     fresh = gather.touched(of_sm) / (of_sm * gather.one)
     # With others or without, no more of its loads hit than L1 holds of the stretch.
-    hits = _KEPT_IN_L1 * min(1.0, l1s.capacity / (gather.stretch * SECTOR_BYTES))
+    hits = constants.kept_in_l1 * min(1.0, l1s.capacity / (gather.stretch * SECTOR_BYTES))
     own = traffic.missed_sectors / traffic.load_sectors if traffic.load_sectors > 0 else 0.0
     kept = max(0.0, 1 - (1 - hits) / own) if own > 0 else 0.0
     return min(1 - fresh, kept)

@@ -122,7 +122,7 @@ def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
         ),
         "sm__memory_throughput.avg.pct_of_peak_sustained_elapsed": share(caches[Part.L1]),
         "sm__warps_active.avg.per_cycle_active": resident,
-        "sm__warps_active.avg.pct_of_peak_sustained_active": 100.0 * resident * 32 / figures.threads_per_sm,
+        "sm__warps_active.avg.pct_of_peak_sustained_active": 100.0 * resident / gpu.limits.warps,
     }  # fmt: skip
     if loaded > 0:
         found["l1tex__t_sector_hit_rate.pct"] = 100.0 * max(0.0, 1.0 - missed / loaded)

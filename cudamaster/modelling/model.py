@@ -17,8 +17,10 @@ from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import LaunchTime, Part, Work
 from cudamaster.modelling.memory import L2
 
-# Allocations below this the driver serves from a page that it has.
-_SMALL_ALLOCATION = 2**20
+US_OF_S = 1e6
+# A call is bound by launching and waiting if its kernels take a smaller part of it.
+_LEAST_OF_KERNELS = 1 / 3
+_SHOWN = 0.01  # of the kernels' time: a smaller part is left out of the breakdown
 AROUND = "launches, waiting and other work"  # what of a call is no time of its kernels
 
 
@@ -58,15 +60,16 @@ class ModelledCall:
     def bound(self) -> str:
         """What bounds the call: a part of the GPU in its dominating launch, or "launch overhead" where that is most."""
         main = self.dominating
-        if main is None or self.kernels_us < self.whole_us / 3:
+        if main is None or self.kernels_us < self.whole_us * _LEAST_OF_KERNELS:
             return "launch overhead"
         return main.bound.value
 
 
-def works(counts: CallCounts, gpu: Gpu) -> tuple[Work, ...]:
-    """What of a call's launches depends on no constant."""
+def works(counts: CallCounts, gpu: Gpu, constants: Constants | None = None) -> tuple[Work, ...]:
+    """What of a call's launches depends on no constant that is fitted."""
+    constants = shipped().constants if constants is None else constants
     l2 = L2(gpu.figures.l2_bytes)
-    return tuple(launch_time.work(event, gpu, l2) for event in counts.events if isinstance(event, Launch))
+    return tuple(launch_time.work(event, gpu, constants, l2) for event in counts.events if isinstance(event, Launch))
 
 
 def modelled(
@@ -78,7 +81,7 @@ def modelled(
     """
     constants = shipped().constants if constants is None else constants
     clocks = Clocks(gpu)
-    of_launches = iter(works(counts, gpu) if known is None else known)
+    of_launches = iter(works(counts, gpu, constants) if known is None else known)
     priced = []
     for event in counts.events:
         if isinstance(event, Launch):
@@ -128,7 +131,7 @@ def breakdown(call: ModelledCall) -> Mapping[str, float]:
 
     Parts overlap, so they add up to more than the kernels' time; those below 1 % of it are left out.
     """
-    parts = {f"{part} alone": us for part, us in call.parts_us.items() if us > 0.01 * call.kernels_us}
+    parts = {f"{part} alone": us for part, us in call.parts_us.items() if us > _SHOWN * call.kernels_us}
     around = max(0.0, call.whole_us - call.kernels_us)
     return {
         "whole call": call.whole_us,
@@ -188,7 +191,7 @@ class Clocks:
         """What is no launch."""
         figures = self.figures
         if event.event == "alloc":
-            cost = figures.small_alloc_us if event.bytes <= _SMALL_ALLOCATION else figures.alloc_us
+            cost = figures.small_alloc_us if event.bytes <= figures.small_alloc_bytes else figures.alloc_us
             self._allocated += [cost] * event.count
             self.host_work(cost * event.count)
         elif event.event == "free":  # which waits for the device
@@ -202,13 +205,13 @@ class Clocks:
             self.host_work(event.instructions / figures.host_instructions_per_us * event.count)
         elif event.host:  # which waits for the device, and the host for it
             for _ in range(event.count):
-                device_us = figures.memset_device_us + event.bytes / figures.host_bytes_per_s * 1e6
+                device_us = figures.memset_device_us + event.bytes / figures.host_bytes_per_s * US_OF_S
                 self._enqueue(figures.memset_host_us, device_us, 1)
                 self.host = self._idle
                 self.other_us += device_us
         else:
             rate = figures.copy_bytes_per_s / 2 if event.event == "copy" else figures.write_bytes_per_s
-            device_us = figures.memset_device_us + event.bytes / rate * 1e6
+            device_us = figures.memset_device_us + event.bytes / rate * US_OF_S
             self._enqueue(figures.memset_host_us, device_us, event.count)
             self.other_us += device_us * event.count
 

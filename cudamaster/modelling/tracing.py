@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cudamaster.devices import cases as progress
+from cudamaster.devices.cpu import counting
 from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Observing, Ran
@@ -26,9 +27,6 @@ from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.observed import AGAIN, EventLine, LaunchLine, calls
 from cudamaster.profiling import ptxas
 
-# Times the accesses, or the instructions, of a mean block of the sample that one beside it may make: a kernel may know
-# where samples lie.
-_UNEVEN = 4
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
 
 
@@ -126,12 +124,13 @@ def recorded(
 
 
 def _uneven(lines: Sequence[LaunchLine | EventLine]) -> str | None:
-    """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it."""
+    """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it. (A kernel may know
+    where samples lie.)"""
     for line in lines:
         if isinstance(line, LaunchLine):
             *accesses, blocks = line.accesses
             for own, others in (accesses, line.threads_instructions):
-                if others * line.traced > _UNEVEN * own * blocks:
+                if others * line.traced > counting.shipped().uneven_times * own * blocks:
                     return f"blocks of {line.kernel} that are not in the sample do far more than those in it"
     return None
 
@@ -166,10 +165,12 @@ def _code_of(worker: Path) -> Code:
 
 
 def _multiprocessor(wanted: Gpu) -> str:
-    """What the observer reads first: what an SM has, by which it gives a block its share of L1, and its clock."""
+    """What the observer reads first: what an SM has, by which it gives a block its share of L1, and its clock. Then the
+    figures of counting that it goes by."""
     limits = wanted.limits
     parts = (limits.sms, int(wanted.figures.l1_bytes), limits.shared_bytes, limits.reserved_shared_bytes)
-    return f"{' '.join(map(str, parts))} {limits.warps} {limits.blocks} {int(wanted.figures.clock_mhz)}\n"
+    of_sm = f"{' '.join(map(str, parts))} {limits.warps} {limits.blocks} {int(wanted.figures.clock_mhz)}"
+    return f"{of_sm}\n{counting.shipped().rules()}\n"
 
 
 def _table(code: Code, usage: Sequence[ptxas.Usage]) -> str:

@@ -39,14 +39,12 @@ from cudamaster.devices.protocol import Device, Observing
 from cudamaster.modelling import constants, eager, gpu, model, tracing
 from cudamaster.modelling.counts import CallCounts, Launch
 from cudamaster.modelling.makeup import makeup
+from cudamaster.modelling.memory import SECTOR_BYTES
 from cudamaster.modelling.model import ModelledCall
 
 # Counts of a candidate by the labels of cases, or why a case has none; the last argument is the seed of the inputs.
 Count = Callable[[Candidate, Sequence[str], int], Mapping[str, "CallCounts | str"]]
 CHOICE = "CUDAMASTER_GPU_MODEL"
-_SECTOR_BYTES = 32
-# Of what a task has to move: a sample of blocks says it nearly, 0.97 for the least of 1797 calls of honest kernels.
-_LEAST_SHARE = 0.5
 
 
 def chosen_gpu() -> gpu.Gpu:
@@ -263,15 +261,16 @@ def left_out(counts: CallCounts, read: int, written: int) -> str | None:
             both = sum(traffic.atomic_sectors + traffic.bulk_reduced_sectors for traffic in event.traffic)
             loads = sum(traffic.load_sectors + traffic.bulk_read_sectors for traffic in event.traffic)
             stores = sum(traffic.store_sectors + traffic.bulk_written_sectors for traffic in event.traffic)
-            reads += event.count * _SECTOR_BYTES * (loads + both)
-            writes += event.count * _SECTOR_BYTES * (stores + both)
+            reads += event.count * SECTOR_BYTES * (loads + both)
+            writes += event.count * SECTOR_BYTES * (stores + both)
         elif event.event in ("copy", "memset"):
             reads += event.count * event.bytes if event.event == "copy" else 0
             writes += event.count * event.bytes
     # Of long threads only the first part is known, and what they write may come behind it.
     written = 0 if counts.note else written
+    # A sample of blocks says nearly what the whole moves.
     for verb, found, least in (("reads", reads, read), ("writes", writes, written)):
-        if not found >= _LEAST_SHARE * least:
+        if not found >= constants.shipped().counting.least_moved * least:
             return f"the counted call {verb} {found:.0f} bytes, and the task takes {least} at least"
     return None
 

@@ -280,9 +280,9 @@ class Workbench:
         checked = self._trials.verification(seed)
         return unreached.reach(self.card, self.device, self._builder.judge(), build.worker, checked)
 
-    def _reaching_trial(self, worker: Path | None, seed: int, cases: Sequence[Case]) -> Trial:
-        """A check of further cases, by the one or the other build of a candidate."""
-        request = JudgeRequest(candidate=(str(worker),), cases="none", seed=seed, calls=0)
+    def _reaching_trial(self, worker: Path | None, seed: int, cases: Sequence[Case], sets: int | None) -> Trial:
+        """A check of further cases, by the one or the other build of a candidate, on so many sets of inputs."""
+        request = JudgeRequest(candidate=(str(worker),), cases="none", seed=seed, calls=0, sets=sets)
         return Trial(request, cases, CHECK_LIMIT_S)
 
     def _timed_trial(self, candidate: Candidate, seed: int, *, first_failure: bool) -> Trial:
@@ -348,10 +348,10 @@ class Workbench:
             reach = self._reach(build, seed)
             runs = self._trials.runs if not check_only else (lambda case: False)
             verdict = replace(verdict, notes=(*verdict.notes, *reach.notes(runs)))
-            for executable, cases in ((build.debug, reach.light), (build.worker, reach.heavy(runs))):
+            for executable, cases, sets in ((build.debug, reach.light, None), (build.worker, reach.heavy(runs), 1)):
                 if cases and checked.status is Status.CORRECT:
                     try:
-                        checked = joined(checked, self._trials.run(self._reaching_trial(executable, seed, cases)))
+                        checked = joined(checked, self._trials.run(self._reaching_trial(executable, seed, cases, sets)))
                     except BaselineError as error:  # sizes that nobody has listed may be none of the task's
                         verdict = replace(
                             verdict, notes=(*verdict.notes, f"cases for further kernels left out: {error.reason}")

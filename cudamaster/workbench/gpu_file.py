@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
+from cudamaster.core import sourced
 from cudamaster.core.errors import unwritable
+from cudamaster.core.sourced import Source
 from cudamaster.core.writing import whole
 from cudamaster.devices.protocol import Device
 from cudamaster.modelling import gpu
@@ -50,7 +52,7 @@ def nearest(limits: GpuLimits) -> gpu.Gpu:
     return min((gpu.load(key) for key in gpu.known()), key=distance)
 
 
-def figures(limits: GpuLimits, measured: Mapping[str, float]) -> dict[str, tuple[float, gpu.Source]]:
+def figures(limits: GpuLimits, measured: Mapping[str, float]) -> dict[str, tuple[float, Source]]:
     """All figures with their sources, those of the nearest GPU where nothing was measured."""
     base = nearest(limits)
     clock = measured.get("clock_mhz", limits.sm_clock_after_mhz)
@@ -71,7 +73,7 @@ def figures(limits: GpuLimits, measured: Mapping[str, float]) -> dict[str, tuple
     }
     if limits.tensor_by == "wgmma":
         own["warpgroup_operations"] = limits.tensor_per_s * per_clock
-    found: dict[str, tuple[float, gpu.Source]] = {}
+    found: dict[str, tuple[float, Source]] = {}
     for field in fields(gpu.Figures):
         if field.name in own:
             found[field.name] = (own[field.name], "measured")
@@ -90,14 +92,15 @@ def text(limits: GpuLimits, measured: Mapping[str, float]) -> str:
         "it: how far modelled times are off is not known."
     )
     lines = [
-        "# What the model of the GPU knows of it; units and meanings in cudamaster/modelling/gpu.py.",
+        "# What the model of the GPU knows of it; meanings in cudamaster/modelling/gpu.py. All was measured once:",
+        "# there are no ranges.",
         f"name: {json.dumps(limits.name)}",
         f'compute_capability: "{limits.compute_capability}"',
         f"about: {json.dumps(about)}",
         "figures:",
     ]
     for name, (value, source) in figures(limits, measured).items():
-        lines.append(f"  {name}: {{value: {value:.6g}, source: {source}}}")
+        lines.append(sourced.line(name, float(f"{value:.6g}"), gpu.unit(name), source, None, ""))
     return "\n".join(lines) + "\n"
 
 

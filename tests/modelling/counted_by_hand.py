@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from cudamaster.modelling.constants import shipped
 from cudamaster.modelling.counts import (
     CallCounts,
     Contention,
@@ -16,6 +17,16 @@ from cudamaster.modelling.counts import (
     Traffic,
 )
 
+# The constants that ship, but for what is priced beside the units: nothing here is scaled, or comes on top.
+PLAIN = shipped().constants.model_copy(
+    update={
+        **dict.fromkeys(("instruction_scale", "instructions_of_request", "line_sectors", "stored_sectors"), 1.0),
+        **dict.fromkeys(("instructions_beside", "first_cycles", "answer_cycles", "wavefront_cycles"), 0.0),
+        **{"in_step": 0.0, "stored_line_sectors": 0.0, "bulk_share": 1.0},
+        # Round numbers, and the largest part alone.
+        **{"cycles_per_instruction": 4.0, "block_cycles": 500.0, "overlap": 200.0},
+    }
+)
 THREADS = 256
 WARPS = THREADS // 32
 
@@ -58,11 +69,13 @@ def launch(
 
     Four loads are on their way together unless `waits` says otherwise, and no cache has what they ask for.
     `instructions` are those of the launch, by default `per_warp` integer ones; the longest warp does `longest` times
-    as much as the mean.
+    as much as the mean. Every wait is for what is new, but where lanes ask for a sector each of different lines: they
+    walk through them, so each second one is the other half of a pair.
     """
     warps = blocks * WARPS
     waits = max(loads / 4, min(1, loads)) if waits is None else waits
     sectors = min(32, 4 * stride)
+    far = math.ceil(waits / 2) if sectors == min(32, stride) else waits
     size = blocks * THREADS * 4 * stride
     traffic = []
     for buffer, count, store in ((buffers[0], loads, False), (buffers[1], stores, True)):
@@ -95,5 +108,6 @@ def launch(
         barriers=spread(barriers),
         waits_of_warp=spread(waits, waits * longest),
         cold_waits_of_warp=spread(waits, waits * longest),
+        far_waits_of_warp=spread(far, far * longest),
         instructions_of_warp=spread(per_warp, per_warp * longest),
     )

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from counted_by_hand import WARPS, call, footprints, launch, spread
+from counted_by_hand import PLAIN, WARPS, call, footprints, launch, spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,17 +23,7 @@ H200 = replace(
     _AS_IT_IS, figures=replace(_AS_IT_IS.figures, barrier_cycles=30.0, barrier_warp_cycles=0.0, start_cycles=0.0)
 )
 SMS = int(H200.figures.sms)
-ROUND = Constants(
-    instruction_scale=1,
-    instructions_beside=0,
-    cycles_per_instruction=4,
-    loads_in_flight=4,
-    first_cycles=500,
-    block_cycles=500,
-    wavefront_cycles=0.5,
-    slow_instructions=30,
-    overlap=200,  # the largest part alone
-)
+ROUND = PLAIN.model_copy(update={"first_cycles": 500.0, "wavefront_cycles": 0.5})
 
 
 def price(*events: Launch | Other) -> ModelledCall:
@@ -408,7 +398,9 @@ def test_a_barrier_makes_warps_wait_for_the_slowest() -> None:
     """Each warp has its turn at ten loads that wait for each other, and seven barriers are between the turns."""
     free = launch(SMS, loads=10, waits=10)
     instructions, waits = spread(80), spread(80)
-    bound = free.model_copy(update={"way_of_block": Way(instructions=instructions, waits=waits, cold_waits=waits)})
+    bound = free.model_copy(
+        update={"way_of_block": Way(instructions=instructions, waits=waits, cold_waits=waits, far_waits=waits)}
+    )
     more = parts(bound)[Part.LATENCY] - parts(free)[Part.LATENCY]
     expected = 70 * H200.figures.memory_latency_cycles + 7 * (10 + 10) * ROUND.cycles_per_instruction
     assert more == pytest.approx(expected / H200.figures.clock_mhz, rel=0.01)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_model_fitting import OF_MODEL, SOURCES, UNITS, Fit
+from gpu_model_fitting import OF_GPU, OF_MODEL, Fit
 
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Candidate, CaseVerdict, Hardware, Precision, Status, Timing, Verdict
@@ -165,7 +165,7 @@ def test_what_was_fitted_is_what_is_validated_next(
 ) -> None:
     """`whole` fits and validates in one process: the second step must not go on with the constants of before."""
     before = constants.shipped()
-    fitted = before.constants.model_copy(update={"block_cycles": 12.5})
+    fitted = before.constants.model_copy(update={"block_cycles": 125.0})
     h200 = gpu.load("h200")
     for name, value in (
         ("examples", list),
@@ -176,7 +176,7 @@ def test_what_was_fitted_is_what_is_validated_next(
     monkeypatch.setattr(constants, "place", lambda: tmp_path / "gpu_model.yaml")
     try:
         validation.run_fit("h200")
-        assert constants.shipped().constants.block_cycles == 12.5
+        assert constants.shipped().constants.block_cycles == 125
         assert constants.shipped().known_error is None
     finally:
         constants.shipped.cache_clear()
@@ -239,8 +239,25 @@ def test_a_measured_kernel_is_added_with_the_baseline_beside_it(times: Any, tmp_
     assert {name: time.whole_us for name, time in by_kernel(table).items()} == {"baseline": 10.0, WIDE: 8.0}
 
 
-def test_every_constant_has_a_unit_and_a_source_or_a_range() -> None:
-    names = set(constants.Constants.model_fields)
-    assert set(UNITS) == names
-    assert set(SOURCES) | set(OF_MODEL) == names
-    assert not set(SOURCES) & set(OF_MODEL)
+def test_what_is_fitted_is_held_to_its_range() -> None:
+    fitted = constants.shipped().sourced
+    assert {name: fitted[name].range for name in OF_MODEL} == OF_MODEL
+    assert {"block_cycles", "overlap"} <= set(OF_MODEL) <= set(constants.Constants.model_fields)
+    assert set(OF_GPU) == {"small_alloc_us"}
+
+
+def test_a_fitted_figure_of_a_gpu_is_written_in_its_place(
+    validation: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cudamaster.core import resources
+
+    before = resources.profiles() / "gpus" / "h200.yaml"
+    (tmp_path / "gpus").mkdir()
+    (tmp_path / "gpus" / "h200.yaml").write_text(before.read_text())
+    monkeypatch.setattr(resources, "profiles", lambda: tmp_path)
+    validation._write_fitted("h200", {"small_alloc_us": 3.21})
+    found = gpu.load(str(tmp_path / "gpus" / "h200.yaml"))
+    assert found.figures.small_alloc_us == 3.21
+    assert found.sourced["small_alloc_us"].model_copy(update={"value": 0.0}) == gpu.load().sourced[
+        "small_alloc_us"
+    ].model_copy(update={"value": 0.0})

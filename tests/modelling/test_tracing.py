@@ -68,7 +68,6 @@ CALLS = (
     "behind a store",
     "tickets",
     "copies of known sizes",
-    "comparisons",
     "a spin",
     "a spin with sleeps",
     "a spin that looks at memory",
@@ -457,12 +456,6 @@ def test_copies_of_sizes_that_the_compiler_knows_are_asked_of_memory(
     assert stores(launch)[0] == 2 + 4 + 3
 
 
-def test_comparisons_load_until_there_is_a_difference(calls: Mapping[str, CallCounts | NoTrace]) -> None:
-    launch = only(calls, "comparisons")
-    assert loads(launch)[0] == 2 * (3 + 2)
-    assert launch.instructions.integer >= 8 * (3 + 2)
-
-
 @pytest.mark.parametrize("name", ["a spin", "a spin with sleeps", "a spin by clock()"])
 def test_who_waits_until_a_time_has_come_waits_as_long(calls: Mapping[str, CallCounts | NoTrace], name: str) -> None:
     """A million cycles of an SM, not as long as this host needs for some number of passes."""
@@ -677,14 +670,14 @@ def test_loops_that_can_be_unrolled() -> None:
 
 def test_registers_are_those_of_the_instance_that_was_launched() -> None:
     many, few = (Usage(f"_Z21tile_kernel_optimizedILi{n}EEvPf", "sm_90", registers=n) for n in (128, 40))
-    assert usage_of("tile_kernel_optimized<40>", 1024, [many, few]) == few
-    assert usage_of("tile_kernel_optimized<40>", 256, [many, few]) == many
-    assert usage_of("tile_kernel_optimized", 1024, [many]) == many
-    assert usage_of("other_kernel_optimized", 1024, [many]) is None
-    assert usage_of("kernel", 256, [many, few], "_Z21tile_kernel_optimizedILi40EEvPf") == few
-    assert usage_of("tile_kernel_optimized<40>", 256, [many, few], "_Z9something") == many
+    assert usage_of("tile_kernel_optimized<40>", 1024, [many, few], 65536) == few
+    assert usage_of("tile_kernel_optimized<40>", 256, [many, few], 65536) == many
+    assert usage_of("tile_kernel_optimized", 1024, [many], 65536) == many
+    assert usage_of("other_kernel_optimized", 1024, [many], 65536) is None
+    assert usage_of("kernel", 256, [many, few], 65536, "_Z21tile_kernel_optimizedILi40EEvPf") == few
+    assert usage_of("tile_kernel_optimized<40>", 256, [many, few], 65536, "_Z9something") == many
     of_file = replace(few, symbol="_ZN23_GLOBAL__N__1a2b3c4d_my5tilesEPf")
-    assert usage_of("kernel", 256, [many, of_file], "_ZN12_GLOBAL__N_15tilesEPf") == of_file
+    assert usage_of("kernel", 256, [many, of_file], 65536, "_ZN12_GLOBAL__N_15tilesEPf") == of_file
     long = Usage("_Z11kernel_of_1kPf", "sm_90", registers=40)
-    assert usage_of("k", 1024, [long]) is None
-    assert usage_of("mine::k", 1024, [long, replace(few, symbol="_ZN4mine1kEPf")]) is not None
+    assert usage_of("k", 1024, [long], 65536) is None
+    assert usage_of("mine::k", 1024, [long, replace(few, symbol="_ZN4mine1kEPf")], 65536) is not None

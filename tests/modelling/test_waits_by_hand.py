@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from counted_by_hand import WARPS, footprints, launch, spread
+from counted_by_hand import PLAIN, WARPS, footprints, launch, spread
 
 from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling.constants import Constants
@@ -14,19 +14,10 @@ from cudamaster.modelling.memory import L2, moved
 H200 = gpus.load()
 FIGURES = H200.figures
 SMS = int(FIGURES.sms)
-ROUND = Constants(
-    instruction_scale=1,
-    instructions_beside=0,
-    cycles_per_instruction=4,
-    loads_in_flight=4,
-    block_cycles=500,
-    slow_instructions=30,
-    overlap=200,  # the largest part alone
-)
-PLAIN = launch(SMS, loads=1)
+ONE = launch(SMS, loads=1)
 
 
-def cycles(part: Part, constants: Constants = ROUND, like: Launch = PLAIN, **changes: object) -> float:
+def cycles(part: Part, constants: Constants = PLAIN, like: Launch = ONE, **changes: object) -> float:
     """Of a part of a launch that differs in something from another one."""
     found = launch_time(like.model_copy(update=changes), H200, constants, L2(FIGURES.l2_bytes))
     return found.parts_us[part] * FIGURES.clock_mhz
@@ -60,11 +51,11 @@ def test_requests_to_other_blocks_pass_one_after_another() -> None:
 
 def test_a_launch_is_over_when_its_atomics_are() -> None:
     """Or, of a barrier of the grid, which is made of them; others wait for no answer."""
-    late = ROUND.model_copy(update={"answer_cycles": 750})
+    late = PLAIN.model_copy(update={"answer_cycles": 750})
     atomic = Traffic(buffer=7, bytes=4096, atomic_requests=1, atomic_sectors=1)
     for changes, answer in (
         ({}, 0),
-        ({"traffic": (*PLAIN.traffic, atomic)}, 750),
+        ({"traffic": (*ONE.traffic, atomic)}, 750),
         ({"grid_barriers": spread(1), "barriers": spread(1)}, 750),
     ):
         found = cycles(Part.LATENCY, late, **changes) - cycles(Part.LATENCY, **changes)
@@ -72,7 +63,7 @@ def test_a_launch_is_over_when_its_atomics_are() -> None:
 
 
 def test_a_copy_in_bulk_takes_a_part_of_what_l2_takes_for_loads() -> None:
-    cheap = ROUND.model_copy(update={"bulk_share": 0.25})
+    cheap = PLAIN.model_copy(update={"bulk_share": 0.25})
     bulk = (Traffic(buffer=0, bytes=2**20, bulk_read_sectors=2**15),)
     assert cycles(Part.L2, cheap, traffic=bulk) == pytest.approx(cycles(Part.L2, traffic=bulk) / 4)
     assert cycles(Part.L2, cheap) == cycles(Part.L2)
@@ -80,14 +71,14 @@ def test_a_copy_in_bulk_takes_a_part_of_what_l2_takes_for_loads() -> None:
 
 def test_what_warps_execute_beside_is_for_the_integer_pipe_too() -> None:
     """17 instructions of each of eight warps an SM, of which 192 lanes of two pipes take six a cycle."""
-    beside = ROUND.model_copy(update={"instructions_beside": 17})
+    beside = PLAIN.model_copy(update={"instructions_beside": 17})
     lanes = (FIGURES.fp32_lanes + FIGURES.integer_lanes) / 32
     assert cycles(Part.ARITHMETIC, beside) - cycles(Part.ARITHMETIC) == pytest.approx(17 * WARPS / lanes)
 
 
 def test_atomics_are_a_queue_and_not_one_of_the_parts_that_are_joined() -> None:
     """Even where all others add up: what takes two fifths of the time makes a launch no longer."""
-    sums = ROUND.model_copy(update={"overlap": 1})
+    sums = PLAIN.model_copy(update={"overlap": 1})
     plain = launch(2**14, loads=8)
     atomic = Traffic(buffer=7, bytes=2**26, atomic_requests=1, atomic_sectors=4e6)
     queued = plain.model_copy(update={"traffic": (*plain.traffic, atomic)})
@@ -97,10 +88,10 @@ def test_atomics_are_a_queue_and_not_one_of_the_parts_that_are_joined() -> None:
 
 
 def test_lanes_that_read_their_sectors_one_after_another_find_each_second_in_l2() -> None:
-    """DRAM gives two sectors at once, so a wait is half as long where each lane asks for one of a line."""
+    """DRAM gives two sectors at once: of 32 waits for a sector of a line 16 are for DRAM, and a single one is."""
     chained, together = (cycles(Part.LATENCY, like=launch(SMS, loads=32, waits=waits, stride=32)) for waits in (32, 1))
-    half = (FIGURES.l2_latency_cycles + FIGURES.memory_latency_cycles) / 2
-    assert chained - together == pytest.approx(31 * half)
+    beyond = FIGURES.memory_latency_cycles - FIGURES.l2_latency_cycles
+    assert chained - together == pytest.approx(31 * FIGURES.l2_latency_cycles + 15 * beyond)
 
 
 def test_a_wait_for_several_lines_is_for_dram_if_one_of_them_is() -> None:
@@ -120,7 +111,7 @@ def test_a_wait_for_several_lines_is_for_dram_if_one_of_them_is() -> None:
 
 def test_warps_of_a_block_wait_for_a_part_of_what_l1_does_for_all_of_them() -> None:
     """A block a SM: 32 cycles for each of its warps' requests to 32 lines."""
-    together = ROUND.model_copy(update={"in_step": 0.5})
+    together = PLAIN.model_copy(update={"in_step": 0.5})
     one = launch(SMS, loads=8, waits=2, stride=32)
     (traffic,) = one.traffic
     looked_up = {"traffic": (traffic.model_copy(update={"lookups": 32.0 * 8 * SMS * WARPS}),)}
@@ -141,7 +132,7 @@ def test_a_warp_that_spins_waits_for_one_whose_way_is_counted() -> None:
     spinning = spread(1, 5000)
     assert more(Part.LATENCY, waits_of_warp=spinning) == 0
     once = spread(1)
-    way = Way(instructions=spread(10), waits=spread(300, 5000), cold_waits=once)
+    way = Way(instructions=spread(10), waits=spread(300, 5000), cold_waits=once, far_waits=once)
     assert more(Part.LATENCY, waits_of_warp=spinning, way_of_block=way) == 0
     found = more(Part.LATENCY, waits_of_warp=spread(1, 15))
     assert found == pytest.approx(14 * FIGURES.l1_latency_cycles)
@@ -180,7 +171,7 @@ def test_l2_keeps_less_and_less_of_what_does_not_fit() -> None:
             load_sectors=blocks * sectors,
             missed_sectors=blocks * sectors,
             footprints=tuple(
-                PLAIN.traffic[0].footprints[0].model_copy(update={"blocks": n, "read": sectors}) for n in (1, 8)
+                ONE.traffic[0].footprints[0].model_copy(update={"blocks": n, "read": sectors}) for n in (1, 8)
             ),
         )
         found = moved([one], blocks, in_flight, L2(2**20))
@@ -198,7 +189,7 @@ def test_what_is_written_in_each_wave_goes_to_dram_each_time_if_l2_has_no_room()
             bytes=size,
             store_sectors=8 * size / 32,
             footprints=tuple(
-                PLAIN.traffic[0].footprints[0].model_copy(update={"blocks": n, "read": 0, "written": size / 32})
+                ONE.traffic[0].footprints[0].model_copy(update={"blocks": n, "read": 0, "written": size / 32})
                 for n in (1, 8)
             ),
         )

@@ -60,7 +60,9 @@ def test_another_blocks_shared_memory_is_waited_for_and_takes_its_turns() -> Non
     plain = launch(SMS)
     waits = with_(plain, remote_waits_of_warp=spread(2, 4))
     assert latency_cycles(waits) - latency_cycles(plain) == pytest.approx(4 * H200.figures.remote_latency_cycles)
-    way = Way(instructions=spread(10), waits=spread(0), cold_waits=spread(0), remote_waits=spread(3, 7))
+    way = Way(
+        instructions=spread(10), waits=spread(0), cold_waits=spread(0), far_waits=spread(0), remote_waits=spread(3, 7)
+    )
     assert latency_cycles(with_(plain, way_of_block=way)) - latency_cycles(plain) == pytest.approx(
         7 * H200.figures.remote_latency_cycles
     )
@@ -108,7 +110,7 @@ def test_a_warp_that_spins_is_not_waited_for() -> None:
     one = with_(launch(SMS), waits_of_warp=spread(10, 10_000), cold_waits_of_warp=spread(1, 1))
     even = with_(one, waits_of_warp=spread(10))
     assert latency_cycles(one) == latency_cycles(even)
-    way = Way(instructions=spread(5000, 9000), waits=spread(5000, 10_000), cold_waits=spread(1))
+    way = Way(instructions=spread(5000, 9000), waits=spread(5000, 10_000), cold_waits=spread(1), far_waits=spread(1))
     assert latency_cycles(with_(one, way_of_block=way)) == latency_cycles(even)
     busy = with_(one, cold_waits_of_warp=spread(1, 100))
     assert latency_cycles(busy) > latency_cycles(even) + 9000 * H200.figures.l1_latency_cycles
@@ -119,7 +121,7 @@ def test_a_wait_for_many_lines_ends_with_the_last_of_them() -> None:
     near, far = H200.figures.l2_latency_cycles, H200.figures.memory_latency_cycles
     one = launch(SMS, loads=1, waits=1)
     sectors = 4 * SMS * WARPS
-    half = Moved(l2_read=2e6, l2_written=0, dram_read=1e6, dram_written=0, missed_sectors=sectors)
+    half = Moved(l2_read=32 * sectors, l2_written=0, dram_read=16 * sectors, dram_written=0, missed_sectors=sectors)
     assert times._cold_latency(one, H200, half) == pytest.approx((near + far) / 2)
     two = with_(one, traffic=tuple(with_lines(each, 2 * each.lines) for each in one.traffic))
     assert times._cold_latency(two, H200, half) == pytest.approx(near + 3 / 4 * (far - near))
@@ -168,7 +170,7 @@ def test_reading_and_writing_together_have_a_bandwidth_of_their_own() -> None:
 
 def test_l1_is_what_the_shared_memory_of_all_blocks_of_an_sm_leaves() -> None:
     one = launch(SMS * 4, shared_bytes=20 * 1024)
-    shape, _ = times._shape(one, H200)
+    shape, _ = times._shape(one, H200, ROUND)
     reserved = H200.figures.reserved_shared_bytes
     assert times._l1s(one, H200, shape).capacity == H200.figures.l1_bytes - 4 * (20 * 1024 + reserved)
 
@@ -236,7 +238,7 @@ def test_the_stretch_of_a_gather_follows_from_what_one_and_eight_blocks_touch(ti
         footprints=(*(Footprint(blocks=n, read=each, written=0) for n, each in touched.items()),
                     Footprint(blocks=blocks, read=5 * stretch, written=0)),
     )  # fmt: skip
-    found = memory._gather(traffic, blocks)
+    found = memory._gather(traffic, blocks, ROUND)
     assert found is not None
     assert found.stretch == pytest.approx(stretch, rel=1e-3)
     assert found.blocks == pytest.approx(blocks / 5, rel=1e-3)
@@ -267,7 +269,7 @@ def test_what_a_block_finds_itself_is_not_found_once_more_of_others() -> None:
 def test_a_wave_of_a_gather_reads_no_more_than_was_counted() -> None:
     one, counted = gather(64), 3000.0
     few = one.model_copy(update={"footprints": (*one.footprints[:2], replace_read(64, counted))})
-    found = memory._gather(few, 64)
+    found = memory._gather(few, 64, ROUND)
     assert found is not None
     assert 32 * found.touched(64) > 32 * counted
     assert memory._wave(few, 64, found) == 32 * counted

@@ -48,13 +48,6 @@ __global__ void known_sizes_kernel(const float* in, float* out) {
     memset(out + first, 0, 48);
 }
 
-// Three pieces of 16 bytes, and the first of four that differ in the second.
-__global__ void comparing_kernel(const float* in, float* out) {
-    int first = threadIdx.x * 32;
-    int found = memcmp(in + first, in + first + 16, 48) != 0;
-    out[threadIdx.x] = found + (memcmp(in + first, out + first, 64) != 0);
-}
-
 // Until a time has come: without anything else, with sleeps, and with a look at memory.
 __global__ void spinning_kernel(float* out, long long cycles, int kind) {
     long long begun = clock64();
@@ -551,7 +544,6 @@ int main(int argc, char**) {
     cudaMemset(in, 0, 4096);
     cudaMemset(out, 0, 4096);
     cudaMemset(out + 4, 1, 4);
-    recorded([&] { comparing_kernel<<<1, 1>>>(in, out); });
     for (int kind = 0; kind < 4; ++kind)
         recorded([&] { spinning_kernel<<<2, 64>>>(out, 1000000, kind); });
     cudaMemset(counters, 0, n * 4);

@@ -18,7 +18,6 @@
 
 namespace mskb {
 
-constexpr int kSets = 3;                   // input sets of a case
 constexpr size_t kErrorSamples = 12;       // elements whose errors make the bound, as far as ...
 constexpr double kErrorSeconds = 0.5;      // ... further calls of the baseline for that take no longer
 constexpr uint64_t kErrorStream = 1 << 24; // of the inputs of those calls
@@ -160,8 +159,8 @@ class CaseRun {
     // Inputs and expected values of every set; false when the baseline itself is wrong.
     bool reference() {
         bool ok = true;
-        sets_.reserve(kSets);
-        for (int k = 0; k < kSets; ++k) {
+        sets_.reserve(run_.options.sets);
+        for (int k = 0; k < run_.options.sets; ++k) {
             Inputs inputs = calls_.make_inputs(k);
             std::vector<Expected> expected = expect(inputs, 1);
             sets_.push_back({std::move(inputs), std::move(expected)});
@@ -235,7 +234,8 @@ class CaseRun {
 
     // Whether all sets of inputs have to give the same; of a sample, as far as its ends say.
     bool is_constant() const {
-        bool same = std::any_of(calls_.specs().begin(), calls_.specs().end(),
+        bool same = sets_.size() > 1 &&
+                    std::any_of(calls_.specs().begin(), calls_.specs().end(),
                                 [](const BufferSpec& spec) { return spec.is_read() && spec.length > 0; });
         for (size_t i = 0; i < calls_.specs().size(); ++i)
             for (const Set& set : sets_) {
@@ -259,7 +259,7 @@ class CaseRun {
         }
         Clock::time_point start = Clock::now();
         bool ok = true;
-        for (size_t calls = kSets; calls * fewest < kErrorSamples; ++calls) {
+        for (size_t calls = sets_.size(); calls * fewest < kErrorSamples; ++calls) {
             Inputs inputs = calls_.make_inputs(kErrorStream + calls);
             ok = right_baseline(inputs, expect(inputs, kTimedPart)) && ok;
             if (seconds_since(start) > kErrorSeconds)

@@ -1,7 +1,7 @@
 // What the double-precision reference of a task fills in: value and scale of the elements that it is asked for.
 //
-// The scale is the sum of the absolute terms that made the element, or what `AnyOrder` below says; compare.h judges errors
-// on it.
+// The scale is the sum of the absolute terms that made the element, or what `AnyOrder` or `of_one_sign` below say;
+// compare.h judges errors on it.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -142,5 +142,15 @@ class AnyOrder {
     double value_ = 0, squares_ = 0;
     size_t terms_ = 0;
 };
+
+// The scale of a sum of terms that have one sign, from the sum of their absolute values.
+//
+// The running sum to which a kernel adds its parts is then of the result's own size, and each addition rounds as one of
+// that size does. If every warp adds its 32 terms by an atomic, that is m = terms / 32 roundings, which in random
+// directions amount to 2^-24 sqrt(m / 9) of a sum that grows evenly. The scale grows by an eighth of sqrt(m), so that four
+// ulps of it are three standard deviations, whichever way the baseline's own roundings happen to fall.
+inline double of_one_sign(double sum_of_absolute_terms, double terms) {
+    return sum_of_absolute_terms * std::max(1.0, std::sqrt(terms / 32) / 8);
+}
 
 } // namespace mskb

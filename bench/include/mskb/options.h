@@ -13,6 +13,8 @@
 
 namespace mskb {
 
+constexpr int kSets = 3; // input sets of a case, unless fewer are asked for
+
 struct Options {
     std::string report;               // file for the JSON lines; empty: stdout
     std::string output;               // file for what the workers print; empty: where the judge's goes
@@ -44,6 +46,7 @@ struct Options {
     int core = -1, workers_core = -1;   // of the judge, and of all workers; -1: any
     std::vector<int> helper_cores;      // of what the judge has done beside itself; empty: all others
     bool ahead = false;                 // the candidate is there once a line comes on standard input
+    int sets = kSets;                   // of inputs, for each case
     int profile = 0;       // calls of the candidate for a profiler, in place of checks and timing
     bool launches = false; // likewise one call, whose launches its worker prints
     bool told = false;     // with that: what is launched is not executed, so most inputs are not made
@@ -59,7 +62,7 @@ inline void usage(const char* program) {
         "          [--profile CALLS] [--baseline WORD]... [--candidate WORD]... [--rival WORD]...\n"
         "          [--reference WORD]... [--reference-limit SECONDS]\n"
         "          [--cores JUDGE,WORKERS] [--pairs N] [--extra-seconds S] [--repeat N] [--launches]\n"
-        "          [--told]\n"
+        "          [--told] [--sets N]\n"
         "          [--gpu-node FILE] [--paper] [--lead] [--helper-core N]... [--ahead] [--output FILE] "
         "[--batch "
         "FILE]\n"
@@ -150,6 +153,8 @@ inline void read_options(Options& o, const char* program, const std::vector<std:
             known = reads(value, o.extra_seconds);
         else if (key == "--call-limit")
             known = reads(value, o.call_limit_s);
+        else if (key == "--sets")
+            known = reads(value, o.sets) && o.sets >= 1 && o.sets <= kSets;
         else if (key == "--profile")
             known = reads(value, o.profile);
         else if (key == "--oracle-elements")

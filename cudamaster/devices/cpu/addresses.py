@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
+from cudamaster.devices.cpu import counting
 from cudamaster.devices.cpu.x86 import ARGUMENTS, CALLED, LOST, MEMORY, NAMES, is_whole, operands_of
 
 _Line = tuple[int, str, str]
@@ -24,7 +25,6 @@ _Kinds = Mapping[str, float]
 _Own = frozenset[str]  # registers by which a function finds its own memory
 _UNFRAMED, _FRAMED = frozenset({"%rsp"}), frozenset({"%rsp", "%rbp"})
 
-_OF_REQUEST = 4  # instructions that make an address, for each of a block's requests
 _ROUNDS = 8  # of the whole function; nested loops need one each
 
 _COPIES = re.compile(r"^(?:mov[bwlq]?|movabs|movs[bwl][wlq]|movz[bw][wlq])$")
@@ -110,9 +110,10 @@ def values_of(blocks: Sequence[Sequence[_Line]], following: Mapping[int, Sequenc
         if not changed:
             break
     counted: dict[int, _Kinds] = {}
+    of_request = int(counting.shipped().address_instructions)
     for one in found.values():
         counted.update(one.counted)
-        counted.update(one.spared[_OF_REQUEST * one.requests :])
+        counted.update(one.spared[of_request * one.requests :])
     return counted
 
 

@@ -13,20 +13,32 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 
+from cudamaster.devices.cpu import counting
 from cudamaster.devices.cpu.x86 import ARGUMENTS, CALLED, LOST, NAMES, operands_of
 
 _Line = tuple[int, str, str]
 
-# Cycles from an instruction's start to that of one which needs its result, measured on an H200 (one warp, one chain).
-LATENCY: Mapping[str, float] = {
-    "fma": 4, "fp32": 4, "fp64": 8, "integer": 5, "counting": 5, "conversion": 5, "special": 20, "slow": 100,
-    "matrix": 35, "shuffle": 24, "sum": 4, "product": 4, "sum of doubles": 8, "product of doubles": 8,
-}  # fmt: skip
-_BRANCH = 6
+
+@cache
+def latencies() -> Mapping[str, float]:
+    """Cycles from an instruction's start to that of one which needs its result, by its kind."""
+    of = counting.shipped()
+    return {
+        **dict.fromkeys(("fma", "fp32", "sum", "product"), of.fp32_cycles),
+        **dict.fromkeys(("fp64", "sum of doubles", "product of doubles"), of.fp64_cycles),
+        **dict.fromkeys(("integer", "counting"), of.integer_cycles),
+        "conversion": of.conversion_cycles,
+        "special": of.special_cycles,
+        "slow": of.subroutine_cycles,
+        "matrix": of.matrix_cycles,
+        "shuffle": of.shuffle_cycles,
+    }
+
+
 _PASSES, _SETTLED = 4, 2  # of a loop, and those of them until its values' times grow alike
-_UNROLLED = 4  # passes that share the counting of a loop of one block
 
 _QUIET = re.compile(r"^__tsan_|^__sanitizer_|^cudamaster_cpu_observe_|^_Unwind|^cudamaster_cpu_barrier")
 _LOADS_FRAGMENT = re.compile(r"load_matrix_sync|fill_fragment")
@@ -193,9 +205,9 @@ def _prepared(
         kinds = of_place or of_instruction(name, operands)
     else:
         kinds = {} if _QUIET.match(called) else of_call(called)
-    latency = sum(LATENCY.get(kind, 0.0) * count for kind, count in kinds.items())
+    latency = sum(latencies().get(kind, 0.0) * count for kind, count in kinds.items())
     if unrolled and "counting" in kinds:
-        latency /= _UNROLLED
+        latency /= counting.shipped().unrolled_passes
     words = operands_of(operands)
     in_turn = _IN_TURN.match(called or name) is not None
     return _Instruction(name, operands, words, latency, called, loops, in_turn)
@@ -208,7 +220,7 @@ def _follow(code: Sequence[_Instruction], state: _State, *, unrolled: bool) -> N
             _call(each.called, each.latency, state)
         elif name[0] == "j":
             if not name.startswith("jmp") and not unrolled:
-                state.begin = max(state.begin, state.flags + (_BRANCH if each.back else 0.0))
+                state.begin = max(state.begin, state.flags + (counting.shipped().branch_cycles if each.back else 0.0))
         elif name.startswith("push"):
             state.pushed += 8
             came = state.place(each.text)
@@ -278,7 +290,7 @@ def _step(name: str, operands: Sequence[str], latency: float, state: _State) -> 
         return
     *sources, target = operands
     if _COMPARES.match(name):
-        state.flags = max(_ready(each, state) for each in operands) + (latency or LATENCY["integer"])
+        state.flags = max(_ready(each, state) for each in operands) + (latency or latencies()["integer"])
         return
     place, address = state.place(target), None
     if _ZEROES.match(name) and sources == [target]:

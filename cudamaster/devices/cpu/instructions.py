@@ -24,20 +24,15 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import addresses, chains, flow, origins, x86
+from cudamaster.devices.cpu import addresses, chains, counting, flow, origins, x86
 
 _FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
 _CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
-_UNROLLED = 4
-# Of a loop whose branches become predicates: blocks, and instructions of a pass. On an H200, nvcc unrolls such loops of
-# 40 instructions, and not those of more in which branches are left.
-_MOST_PREDICATED, _MOST_UNROLLED = 12, 40
 _LANE, _SHARED_PLACE = "<cudamaster_cpu_lane", "<cudamaster_cpu_shared_place"
 _MEETS = frozenset({"control", "shuffle", "matrix"})  # what calls are that no predicate stands before
 _TARGET = re.compile(r"^([0-9a-f]+) <")
@@ -117,14 +112,11 @@ _CALLS: tuple[tuple[re.Pattern[str], Mapping[str, float]], ...] = (
             (r"__brev|__byte_perm|__dp4a|__clz|__popc|__ffs|__u?sad|__u?mulhi", {"integer": 1}),
             (r"__dp2a|__fns|lane_of|ranks_of", {"integer": 4}),
             (r"__[fd](?:add|sub|mul)_|__f(?:div|rcp|sqrt)_", {"fp32": 1}),
-            (r"^(?:cudamaster_cpu_observe_)?mem(?:cpy|set|move|cmp)$", {"other": 1}),
+            (r"^(?:cudamaster_cpu_observe_)?mem(?:cpy|set|move)$", {"other": 1}),
             (r"_Z\d+(?:clock64|__globaltimer)|^cudamaster_cpu_observe_clock", {"other": 1}),
         )
     ),
 )
-# Of 16 bytes by memcmp; each pass of its loop is noted as a basic block behind the call.
-_COMPARING = "cudamaster_cpu_observe_memcmp"
-_COMPARISON: Mapping[str, int] = {"integer": 8, "control": 2}
 _SUBROUTINE: dict[str, float] = {"slow": 1}  # any other function of the mathematical library
 _MATHEMATICS = re.compile(r"^[a-z][a-z0-9]*f?$|_Z\d+(?:\w*pif?|erf\w*|norm\w*|rcbrt\w*|rhypot\w*|normcdf\w*)E?[a-z]")
 
@@ -219,7 +211,6 @@ def code_in(listing: str) -> Code:
         predicated = _predicated(shared, of_start, values)
         emulated = {start for inside in simple if _emulates(inside, of_start) for start in inside}
         cycles = chains.of_blocks(blocks, following, _of_instruction, _of_call, values, predicated)
-        found.update({place: Counter(_COMPARISON) for place in _comparisons(lines)})
         callouts = {stretch.start: stretch.callout for stretch in stretches}
         for inside in set(predicated.values()):
             several = [place for start in in_order if start in inside and (place := callouts[start]) is not None]
@@ -286,14 +277,15 @@ def _predicated(
     """Blocks of loops of several blocks that nvcc makes into one, with all blocks of their loop: it unrolls these by
     four, and their branches become predicates."""
     found: dict[int, frozenset[int]] = {}
+    most = counting.shipped()
     for inside in loops:
         every = [line for start in inside for line in lines[start]]
         calls = [target[1] for _, name, to in every if name.startswith("call") and (target := x86.CALLED.search(to))]
-        if not 1 < len(inside) <= _MOST_PREDICATED or any(
+        if not 1 < len(inside) <= most.predicated_blocks or any(
             _MEETS & _of_call(target).keys() for target in calls if target != _BLOCK
         ):
             continue
-        if sum(sum(_of_line(*line, values).values()) for line in every) <= _MOST_UNROLLED:
+        if sum(sum(_of_line(*line, values).values()) for line in every) <= most.predicated_instructions:
             found.update(dict.fromkeys(inside, inside))
     return found
 
@@ -301,13 +293,6 @@ def _predicated(
 def _passes_on(target: str) -> bool:
     """Whether a function's result is its argument in another form."""
     return set(_of_call(target)) == {"conversion"}
-
-
-def _comparisons(lines: _Lines) -> Iterator[int]:
-    """Places behind calls of memcmp."""
-    for (_, name, operands), (behind, _, _) in pairwise(lines):
-        if name.startswith("call") and (target := _CALLED.search(operands)) and target[1] == _COMPARING:
-            yield behind
 
 
 @dataclass
@@ -370,7 +355,7 @@ def _kinds(
         found.pop("control", None)
     elif stretch.start in stretch.following or loop is not None:
         for kind in ("counting", "control"):
-            found[kind] = found.get(kind, 0) / _UNROLLED
+            found[kind] = found.get(kind, 0) / counting.shipped().unrolled_passes
     return found
 
 

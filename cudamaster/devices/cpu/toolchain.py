@@ -72,7 +72,7 @@ _TRACED_SET = "x86-64-v2"
 _OF_HARNESS = ("-DMSKB_JUDGE", "-DMSKB_CALL", "-DMSKB_SEPARATE_CANDIDATE")
 _TELLS = re.compile(r"-(?:D|O|f|m(?!llvm)|std=)")
 _BY_BUILD = ("__BASE_FILE__", "__DATE__", "__TIME__", "__TIMESTAMP__")
-_MOVING = ("memcpy", "memmove", "memset", "memcmp")
+_MOVING = ("memcpy", "memmove", "memset")
 _ALLOCATING = (
     *("malloc", "calloc", "realloc", "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t"),
     *("_ZnwmSt11align_val_t", "_ZnamSt11align_val_t"),

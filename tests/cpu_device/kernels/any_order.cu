@@ -1,6 +1,7 @@
 // A row of a sparse matrix may be summed in any order, whatever the baseline's luck with its own: with the largest entry
 // first, each addition rounds as one of large numbers does, and with that entry last only the final one. A row with an entry
-// left out, and factors cut to the ten bits of TF32, stay wrong.
+// left out, and factors cut to the ten bits of TF32, stay wrong. A sum of terms of one sign may be made of the sums of
+// warps, one added after the other.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <vector>
 #include "mskb/compare.h"
+#include "reference/mse_loss.h"
 #include "reference/spmv_coo.h"
 
 namespace {
@@ -53,6 +55,44 @@ float sum_of(const Row& of, int first, int last, bool tensor = false) {
     return sum;
 }
 
+// Two vectors whose squared differences are summed, with a few that are far larger at places that nobody knows.
+struct Positive {
+    std::vector<float> x, y;
+
+    Positive(mskb::Rng& rng, int terms) {
+        for (int i = 0; i < terms; ++i) {
+            x.push_back(static_cast<float>(rng.uniform(-1, 1) * (rng.below(256) == 0 ? 40 : 1)));
+            y.push_back(static_cast<float>(rng.uniform(-1, 1)));
+        }
+    }
+
+    // Whether a mean of squares is right, beside a baseline without any error.
+    bool right(float mean) const {
+        mskb::BufferSpec spec{};
+        spec.kind = mskb::Kind::kFloat;
+        mskb::Expected expected(1, 1, std::vector<size_t>{0});
+        mse_loss_reference(expected, x.data(), y.data(), static_cast<int>(x.size()));
+        return mskb::compare({static_cast<double>(mean)}, spec, expected, 0).wrong.empty();
+    }
+
+    // By warps, whose sums an atomic adds to one place; the first `terms` of them.
+    float mean(size_t terms, float (*of)(float) = nullptr) const {
+        float sum = 0;
+        for (size_t begin = 0; begin < terms; begin += 32) {
+            float lanes[32] = {};
+            for (size_t i = begin; i < std::min(terms, begin + 32); ++i) {
+                float apart = of ? of(x[i]) - of(y[i]) : x[i] - y[i];
+                lanes[i - begin] = apart * apart;
+            }
+            for (int half = 16; half > 0; half /= 2)
+                for (int lane = 0; lane < half; ++lane)
+                    lanes[lane] += lanes[lane + half];
+            sum += lanes[0];
+        }
+        return sum / static_cast<float>(x.size());
+    }
+};
+
 void expect(bool condition, const char* what, double outlier, int entries) {
     if (condition)
         return;
@@ -85,4 +125,17 @@ int main() {
         taken += of.right(sum_of(of, 0, 39, true));
     }
     expect(taken < 10, "TF32, taken", 1, 40);
+    int refused = 0;
+    for (int terms : {5000, 20000, 60000})
+        for (int round = 0; round < 200; ++round) {
+            Positive of(rng, terms);
+            refused += !of.right(of.mean(of.x.size()));
+        }
+    expect(refused <= 1, "sums of warps, refused", 1, 60000);
+    taken = 0;
+    for (int round = 0; round < 200; ++round) {
+        Positive of(rng, 1025);
+        taken += of.right(of.mean(of.x.size(), cut)) + of.right(of.mean(of.x.size() - 1));
+    }
+    expect(taken < 20, "TF32 or a term left out, taken", 1, 1025);
 }

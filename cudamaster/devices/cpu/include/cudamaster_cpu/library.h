@@ -17,7 +17,6 @@ extern "C" {
 void* cudamaster_cpu_observe_memcpy(void* to, const void* from, size_t bytes);
 void* cudamaster_cpu_observe_memmove(void* to, const void* from, size_t bytes);
 void* cudamaster_cpu_observe_memset(void* to, int value, size_t bytes);
-int cudamaster_cpu_observe_memcmp(const void* one, const void* other, size_t bytes);
 clock_t cudamaster_cpu_library_clock(void) __asm__("clock");
 }
 
@@ -35,9 +34,6 @@ CUDAMASTER_CPU_LIBRARY void* memset(void* to, int value, size_t bytes) {
     if (CUDAMASTER_CPU_IS_ONE_ACCESS(bytes))
         return __builtin_memset(to, value, bytes);
     return cudamaster_cpu_observe_memset(to, value, bytes);
-}
-CUDAMASTER_CPU_LIBRARY int memcmp(const void* one, const void* other, size_t bytes) {
-    return cudamaster_cpu_observe_memcmp(one, other, bytes);
 }
 CUDAMASTER_CPU_LIBRARY clock_t clock(void) {
     unsigned long long now = cudamaster_cpu_observe_clock(0);

@@ -136,11 +136,6 @@ void* cudamaster_cpu_observe_memset(void* to, int value, size_t bytes) {
     executor::check::observe_range(to, bytes, kWrite, SITE);
     return std::memset(to, value, bytes);
 }
-int cudamaster_cpu_observe_memcmp(const void* one, const void* other, size_t bytes) {
-    executor::check::observe_range(one, bytes, 0, SITE);
-    executor::check::observe_range(other, bytes, 0, SITE);
-    return std::memcmp(one, other, bytes);
-}
 
 void cudamaster_cpu_observe_fence(int) {
     executor::Worker* self = executor::worker;

@@ -64,28 +64,6 @@ void moved(const void* to, const void* from, size_t bytes, const void* site) {
     }
 }
 
-// 16 bytes at a time, until there is a difference.
-void compared(const void* one, const void* other, size_t bytes, const void* site) {
-    if (!worker) {
-        host_moves(bytes);
-        return;
-    }
-    unsigned thread = worker->linear;
-    for (size_t done = 0; done < bytes; done += 16) {
-        const char *a = static_cast<const char*>(one) + done, *b = static_cast<const char*>(other) + done;
-        auto part = static_cast<unsigned>(std::min<size_t>(bytes - done, 16));
-        accesses += 2;
-        instructions += instructions_at(site);
-        if (Tracer* tracer = recorder) {
-            tracer->note(tracer->lane(thread), thread, Act::kBlock, 0, 0, site);
-            access(Act::kLoad, a, part, site);
-            access(Act::kLoad, b, part, site);
-        }
-        if (std::memcmp(a, b, part) != 0)
-            return;
-    }
-}
-
 // The host's heap stands in for the device's. What a kernel does there lies in no buffer and would cost nothing.
 void takes_from_heap() {
     if (worker)
@@ -207,10 +185,6 @@ void* cudamaster_cpu_observe_memmove(void* to, const void* from, size_t bytes) {
 void* cudamaster_cpu_observe_memset(void* to, int value, size_t bytes) {
     moved(to, nullptr, bytes, __builtin_return_address(0));
     return std::memset(to, value, bytes);
-}
-int cudamaster_cpu_observe_memcmp(const void* one, const void* other, size_t bytes) {
-    compared(one, other, bytes, __builtin_return_address(0));
-    return std::memcmp(one, other, bytes);
 }
 void* cudamaster_cpu_observe_malloc(size_t bytes) {
     takes_from_heap();

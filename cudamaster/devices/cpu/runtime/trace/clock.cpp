@@ -9,9 +9,6 @@ namespace trace {
 
 namespace {
 
-constexpr Count kLeast = 32;   // cycles from one question to the next,
-constexpr Count kShare = 16;   // that part of what the thread has waited already,
-constexpr Count kOfWork = 512; // or what an access to memory takes
 constexpr unsigned kBits = 40; // of the time within a launch; what is above counts launches
 
 struct Time {
@@ -51,7 +48,9 @@ Count time_of_thread() {
     Time& time = times[worker->linear];
     Lane* lane = recorder ? &recorder->lane(worker->linear) : nullptr;
     bool worked = lane && std::exchange(lane->worked, false), waits = time.passed && !worked;
-    Count cycles = worked ? kOfWork : std::max(kLeast, waits ? time.waited / kShare : 0);
+    const Rules& of = rules();
+    Count cycles =
+        worked ? of.access_cycles : std::max(of.question_cycles, waits ? time.waited / of.waited_part : 0);
     time.waited = waits ? time.waited + cycles : 0;
     if (lane && waits)
         lane->waited_cycles += cycles;

@@ -46,6 +46,7 @@ struct Recording {
     int output = -1;
     Program program;
     Multiprocessor multiprocessor;
+    Rules rules;
     std::map<const void*, std::pair<unsigned, size_t>> allocations; // number and bytes, by address
     unsigned numbers = 1;                                           // 0 are the program's own variables
     std::vector<Range> own;
@@ -79,11 +80,10 @@ void write_all(const std::string& text) {
 }
 
 // What the host does between two calls of the runtime; less than that is part of their own time.
-constexpr Count kFewOfHost = 3'000;
 void write_host() {
     Recording& recording = state();
     Count instructions = std::exchange(recording.host_instructions, 0);
-    if (instructions < kFewOfHost)
+    if (instructions < recording.rules.host_instructions)
         return;
     char line[64];
     std::snprintf(line, sizeof line, "{\"event\":\"host\",\"instructions\":%llu}\n", instructions);
@@ -128,10 +128,10 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
     return 1;
 }
 
-// What an SM of the GPU has, and the table of instructions: a line "place instructions number" each, lines
-// "< number origin" for loads whose address comes from other loads, "@ number first" for basic blocks of a loop that is
-// made one block, "! number" for loads whose values are split, "~ number" for loops whose passes wait for each other, "r
-// place registers" for kernels, and the empty line that ends it.
+// A line each of what an SM of the GPU has and of the figures that counting goes by, and the table of instructions: a line
+// "place instructions number" each, lines "< number origin" for loads whose address comes from other loads, "@ number
+// first" for basic blocks of a loop that is made one block, "! number" for loads whose values are split, "~ number" for
+// loops whose passes wait for each other, "r place registers" for kernels, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -144,6 +144,13 @@ void read_program(int input) {
             std::sscanf(line, "%zu %zu %zu %zu %zu %zu %zu", &sm.count, &sm.l1_bytes, &sm.shared_bytes,
                         &sm.reserved_bytes, &sm.warps, &sm.blocks, &sm.clock_mhz) == 7)
             state().multiprocessor = sm;
+        Rules rules;
+        if (std::fgets(line, sizeof line, file) &&
+            std::sscanf(line, "%llu %llu %llu %llu %llu %llu %llu %llu %llu", &rules.unrolled_passes,
+                        &rules.other_registers, &rules.least_room, &rules.requests_on_their_way,
+                        &rules.longest_sleep_ns, &rules.host_instructions, &rules.question_cycles,
+                        &rules.access_cycles, &rules.waited_part) == 9)
+            state().rules = rules;
         while (std::fgets(line, sizeof line, file)) {
             unsigned origin = 0;
             if (std::sscanf(line, "< %u %u", &order, &origin) == 2 && order < kPlaces && origin < kPlaces) {
@@ -248,6 +255,10 @@ Tracer* tracer_of(const Worker& block) {
 unsigned instructions_at(const void* site) {
     return state()
         .program.weights[static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces];
+}
+
+const Rules& rules() {
+    return state().rules;
 }
 
 unsigned clock_mhz() {

@@ -233,6 +233,19 @@ void passes(Count cycles);
 // A block begins, and its threads have met.
 void time_begins(Count launch);
 void time_is_shared(unsigned threads);
+// Figures that counting goes by, as the table's second line says them (devices/cpu/counting.py).
+struct Rules {
+    Count unrolled_passes = 1; // of a loop, which compilers for GPUs make into one
+    // Registers of a thread that hold no word which is on its way; words that it has room for at least.
+    Count other_registers = 0, least_room = 1;
+    Count requests_on_their_way = 0; // of each warp
+    Count longest_sleep_ns = ~0u;    // a GPU ends a sleep by then
+    Count host_instructions = 0;     // between two calls of the runtime; fewer are part of these
+    // The clock goes on by so much from one question to the next, or behind an access to memory, or by that part of what
+    // a thread has waited.
+    Count question_cycles = 1, access_cycles = 1, waited_part = 1;
+};
+const Rules& rules();
 // Cycles of the SM's clock in a microsecond.
 unsigned clock_mhz();
 // Instructions of a basic block.

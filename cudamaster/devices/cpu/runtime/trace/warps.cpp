@@ -13,13 +13,6 @@ namespace {
 constexpr unsigned kDone = ~0u;
 // Of a key, the place in the program's order; what is above says how deep the call is.
 constexpr unsigned kNumber = (1u << 24) - 1;
-// Passes of a loop of one basic block that compilers for GPUs make into one.
-constexpr unsigned kUnrolled = 4;
-// Registers of a thread that hold no word which is on its way; of the loops that nvcc makes of our kernels, those that
-// wait several times for what they load have so many more than such words, with 32 registers and in the median.
-constexpr unsigned kOtherRegisters = 22, kLeastRoom = 8;
-// A GPU ends a sleep by then.
-constexpr unsigned kLongestSleepNs = 1'000'000;
 // Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
 constexpr size_t kLaneStride = kEventsOfLane + 20;
 
@@ -174,12 +167,13 @@ void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
 void Tracer::ends_loop(WarpTrace& warp) {
     size_t number = passes_.size(), alone = 0, fours = 0;
     if (number > 1) {
+        const size_t unrolled = rules().unrolled_passes;
         for (unsigned i = 0; i < kWarp; ++i) {
             size_t own = 0;
             for (const Pass& pass : passes_)
                 own += pass.lanes >> i & 1;
-            alone = std::max(alone, (own % kUnrolled + 1) / 2);
-            fours = std::max(fours, own / kUnrolled);
+            alone = std::max(alone, (own % unrolled + 1) / 2);
+            fours = std::max(fours, own / unrolled);
         }
         Count waits = 0, remote_waits = 0;
         // Registers may have no room for what four passes ask for.
@@ -188,9 +182,9 @@ void Tracer::ends_loop(WarpTrace& warp) {
         for (const Pass& pass : passes_)
             words = std::max(words, pass.words);
         size_t times = std::max<size_t>(
-            (kUnrolled * words / std::max<Count>(of_pass, 1) + room_ / 2) / std::max(room_, 1u), 1);
+            (unrolled * words / std::max<Count>(of_pass, 1) + room_ / 2) / std::max(room_, 1u), 1);
         if (room_)
-            fours *= std::min<size_t>(times, kUnrolled);
+            fours *= std::min(times, unrolled);
         size_t left = number - alone,
                chosen = 0; // before the last few, so many at even distances stand for all
         passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0, 0});
@@ -451,7 +445,7 @@ void Tracer::drain() {
             places.push_back(
                 {requests.data(), requests.data() + requests.size(), &warps_[warp], false, false});
     // What another warp has just asked for is still on its way.
-    unsigned on_its_way = 2 * static_cast<unsigned>(places.size());
+    auto on_its_way = static_cast<unsigned>(rules().requests_on_their_way * places.size());
     while (!places.empty()) {
         size_t kept = 0;
         for (Place place : places) {
@@ -538,7 +532,9 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     threads_ = block.job->threads;
     const auto* function = static_cast<const char*>(block.job->launch->function);
     unsigned registers = function ? program.registers_of(static_cast<unsigned>(function - program_base)) : 0;
-    room_ = registers ? std::max(registers, kOtherRegisters + kLeastRoom) - kOtherRegisters : 0;
+    auto others = static_cast<unsigned>(rules().other_registers),
+         least = static_cast<unsigned>(rules().least_room);
+    room_ = registers ? std::max(registers, others + least) - others : 0;
     counts_.buffers = launch.bytes.empty()
                           ? 0
                           : static_cast<unsigned>(std::min<size_t>(launch.bytes.size() - 1, kMostBuffers));
@@ -712,7 +708,7 @@ void Tracer::copy_lands(unsigned thread, bool for_arrival) {
 void Tracer::sleeps(unsigned thread, unsigned nanoseconds, const void* site) {
     Lane& lane = lanes_[thread];
     if (!lane.asked || lane.slept_at != site)
-        lane.slept_ns += std::min(nanoseconds, kLongestSleepNs);
+        lane.slept_ns += std::min<Count>(nanoseconds, rules().longest_sleep_ns);
     lane.asked = false;
     lane.slept_at = site;
 }
