@@ -29,12 +29,13 @@ namespace trace {
 enum class Act : unsigned char { kBlock, kLoad, kStore, kAtomic, kLocal, kCopy };
 
 // One step of a thread. `key` orders steps by place in the program, deeper calls first. The address of a basic block is
-// its place.
+// its place. Steps to a thread's own variables that follow each other, in the program's order or at one place, are kept as
+// one: kernels with tiles in registers make a hundred times as many of these as of others. Their bytes do not matter.
 struct Event {
     unsigned key;
     Act kind;
-    unsigned char bytes;
-    unsigned short unused;
+    unsigned char bytes; // of such a run: what a step adds to the key
+    unsigned short more; // steps behind the first
     unsigned long long address;
 };
 
@@ -48,7 +49,8 @@ struct Copying {
 
 struct Lane {
     Event* next = nullptr;
-    Event* end = nullptr;
+    Event* end =
+        nullptr; // steps kept with another one take their room, too: what is dropped does not depend on that
     Event* begin = nullptr;
     unsigned depth = 0; // of calls
     unsigned long long dropped = 0;
@@ -69,6 +71,7 @@ struct Lane {
     bool asked = false;                   // since then, for what another thread may write
     bool worked = false;                  // used memory since it asked what time it is
     unsigned long long waited_cycles = 0; // until a time had come
+    size_t steps() const { return begin ? kEventsOfLane - static_cast<size_t>(end - next) : 0; }
 };
 
 // Room for the events of one warp.
@@ -280,6 +283,19 @@ inline void Tracer::note(Lane& lane, unsigned thread, Act kind, unsigned long lo
     unsigned place = static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces;
     unsigned order = place_orders[place];
     unsigned key = (255u - std::min(lane.depth, 254u)) << 24 | (order ? order : place);
+    if (kind == Act::kLocal) {
+        if (lane.next != lane.begin) {
+            Event& last = lane.next[-1];
+            if (last.kind == Act::kLocal &&
+                (last.more ? key == last.key + last.bytes * (last.more + 1u) : key - last.key <= 1)) {
+                last.bytes = static_cast<unsigned char>(last.more ? last.bytes : key - last.key);
+                ++last.more;
+                --lane.end;
+                return;
+            }
+        }
+        bytes = 0;
+    }
     *lane.next++ = {key, kind, static_cast<unsigned char>(bytes), 0, kind == Act::kBlock ? place : address};
 }
 
