@@ -24,7 +24,12 @@ struct Range {
     unsigned long long begin, end;
     unsigned buffer;
     size_t bytes;
+    unsigned long long first_line = 0; // the number of its first line
+    // The number of the line of memory that begins at 128 x `line`: which set of a cache it goes to must not depend on where
+    // the host has put the range this time.
+    unsigned long long number_of(unsigned long long line) const { return line - (begin >> 7) + first_line; }
 };
+constexpr int kLineBits = 31; // of lines within a range
 
 // What is known of the executable, by place: a place is behind a call, less than 16 MiB from where the program lies.
 // Pages that nothing touches take no memory.

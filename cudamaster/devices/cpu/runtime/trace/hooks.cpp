@@ -306,13 +306,20 @@ void launch_begins(const Job& job) {
     launch->l1_bytes = share_of_l1(job);
     launch->ranges = recording.own;
     launch->bytes.resize(recording.numbers + 1);
-    for (const Range& range : recording.own)
+    for (Range& range : launch->ranges) {
+        range.first_line = (range.begin - reinterpret_cast<uintptr_t>(program_base)) >> 7;
         launch->bytes[0] += range.bytes;
-    for (const auto& [base, allocation] : recording.allocations) {
-        auto begin = reinterpret_cast<uintptr_t>(base);
-        unsigned number = std::min(allocation.first, kMostBuffers);
-        launch->ranges.push_back({begin, begin + allocation.second, number, allocation.second});
-        launch->bytes.at(number) = allocation.second;
+    }
+    std::map<unsigned, std::pair<unsigned long long, size_t>> allocations; // by number, which is their order
+    for (const auto& [base, allocation] : recording.allocations)
+        allocations[allocation.first] = {reinterpret_cast<uintptr_t>(base), allocation.second};
+    unsigned long long range = 0;
+    for (const auto& [number, allocation] : allocations) {
+        auto [begin, bytes] = allocation;
+        unsigned buffer = std::min(number, kMostBuffers);
+        launch->ranges.push_back({begin, begin + bytes, buffer, bytes,
+                                  std::min<unsigned long long>(++range, kMostBuffers) << kLineBits});
+        launch->bytes.at(buffer) = bytes;
     }
     std::sort(launch->ranges.begin(), launch->ranges.end(),
               [](const Range& a, const Range& b) { return a.begin < b.begin; });

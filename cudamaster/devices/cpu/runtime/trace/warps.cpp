@@ -423,7 +423,7 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     for (unsigned i = 0; i < count; ++i) {
         touched += static_cast<Count>(__builtin_popcount(sectors[i]));
         LineRequest request = {};
-        request.line = lines[i];
+        request.line = range.number_of(lines[i]);
         request.sectors = sectors[i];
         request.first = i == 0;
         request.ask = static_cast<unsigned>(ask);
@@ -664,9 +664,9 @@ void Tracer::bulk_starts(const Bulk& bulk) {
         if (!range)
             continue;
         for (unsigned long long sector = address >> 5; sector <= (address + piece.bytes - 1) >> 5; ++sector) {
-            if (sectors && (line != sector >> 2 || buffer != range->buffer))
+            if (sectors && (line != range->number_of(sector >> 2) || buffer != range->buffer))
                 take();
-            line = sector >> 2;
+            line = range->number_of(sector >> 2);
             buffer = range->buffer;
             sectors |= 1u << (sector & 3);
         }
