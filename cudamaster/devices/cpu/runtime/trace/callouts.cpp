@@ -86,6 +86,14 @@ inline __attribute__((always_inline)) void waits() {
 // A range is as many accesses of 16 bytes.
 void access_range(Act kind, const void* address, size_t bytes, const void* site) {
     const char* at = static_cast<const char*>(address);
+    if (!recorder)
+        return;
+    if (is_own(address) && is_own(at + bytes - 1)) {
+        unsigned thread = worker->linear;
+        for (size_t done = 0; done < bytes; done += 16)
+            recorder->note(recorder->lane(thread), thread, Act::kLocal, 0, 0, site);
+        return;
+    }
     for (size_t done = 0; done < bytes; done += 16)
         access(kind, at + done, static_cast<unsigned>(std::min<size_t>(bytes - done, 16)), site);
 }

@@ -555,6 +555,10 @@ void products_end(Worker&, unsigned, unsigned) {}
 bool wants_pieces() {
     return false;
 }
+// No value of a counted call is checked. Those by which a kernel decides what it does are right to f32.
+bool wants_all_bits() {
+    return false;
+}
 void piece_starts(Worker&, const char*, unsigned, const void*) {}
 void piece_lands(Worker&, const char*, unsigned) {}
 
