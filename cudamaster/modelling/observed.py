@@ -80,7 +80,6 @@ class LaunchLine(_Line):
     bulk_bytes: int
     factor_bytes: int
     products: tuple[int, int, int, int]  # operations of f16, TF32, 8 bits, integers
-    local_requests: int
     atomics: tuple[int, int, int, int, int]  # requests, lanes, addresses, the hottest of one group and of several
     barriers: Sums
     waits: Sums

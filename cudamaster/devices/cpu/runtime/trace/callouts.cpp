@@ -29,10 +29,11 @@ inline __attribute__((always_inline)) void access(Act kind, const void* address,
     const Worker& self = *worker;
     // A thread's own variables: registers, mostly.
     if (static_cast<size_t>(static_cast<const char*>(address) - self.current->stack) <
-        kGuardBytes + kStackBytes)
-        kind = Act::kLocal;
-    if (kind != Act::kLocal)
-        tracer->uses(self.linear, kind, reinterpret_cast<uintptr_t>(address), asks);
+        kGuardBytes + kStackBytes) {
+        tracer->uses_own(tracer->lane(self.linear), self.linear);
+        return;
+    }
+    tracer->uses(self.linear, kind, reinterpret_cast<uintptr_t>(address), asks);
     tracer->note(tracer->lane(self.linear), self.linear, kind, reinterpret_cast<uintptr_t>(address), bytes,
                  site);
 }
@@ -91,7 +92,7 @@ void access_range(Act kind, const void* address, size_t bytes, const void* site)
     if (is_own(address) && is_own(at + bytes - 1)) {
         unsigned thread = worker->linear;
         for (size_t done = 0; done < bytes; done += 16)
-            recorder->note(recorder->lane(thread), thread, Act::kLocal, 0, 0, site);
+            recorder->uses_own(recorder->lane(thread), thread);
         return;
     }
     for (size_t done = 0; done < bytes; done += 16)

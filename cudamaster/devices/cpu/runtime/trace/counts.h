@@ -144,7 +144,7 @@ struct BlockCounts {
     unsigned buffers = 0; // that there may be traffic of
     SharedCounts shared;
     ProductCounts products;
-    Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
+    Count atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
     Count events = 0, dropped = 0;
     std::unordered_map<unsigned long long, Count> atomics; // by address
     Spread barriers, waits, cold_waits, far_waits, remote_waits, instructions, cluster_fences,
@@ -165,8 +165,7 @@ struct BlockCounts {
         std::memset(static_cast<void*>(traffic), 0, sizeof(TrafficCounts) * (buffers + 1));
         shared = {};
         products = {};
-        local_requests = atomic_lanes = atomic_addresses = atomic_requests = events = dropped =
-            all_instructions = 0;
+        atomic_lanes = atomic_addresses = atomic_requests = events = dropped = all_instructions = 0;
         atomics.clear();
         barriers = waits = cold_waits = far_waits = remote_waits = instructions = cluster_fences =
             cluster_barriers = grid_barriers = fences = tickets = slept_ns = {};
@@ -225,8 +224,7 @@ struct Launch {
     std::map<unsigned, TrafficCounts> traffic;
     SharedCounts shared;
     ProductCounts products;
-    Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0,
-          dropped = 0;
+    Count atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0, dropped = 0;
     std::unordered_map<unsigned long long, Hits> atomics;
     Spread barriers, waits, cold_waits, far_waits, remote_waits, instructions, block_instructions,
         cluster_fences, cluster_barriers, grid_barriers, fences, tickets, slept_ns;

@@ -26,16 +26,15 @@ namespace executor {
 namespace trace {
 
 // A copy is what an asynchronous copy of a thread reads: no later instruction needs it, but who waits for the copy does.
-enum class Act : unsigned char { kBlock, kLoad, kStore, kAtomic, kLocal, kCopy };
+enum class Act : unsigned char { kBlock, kLoad, kStore, kAtomic, kCopy };
 
 // One step of a thread. `key` orders steps by place in the program, deeper calls first. The address of a basic block is
-// its place. Steps to a thread's own variables that follow each other, in the program's order or at one place, are kept as
-// one: kernels with tiles in registers make a hundred times as many of these as of others. Their bytes do not matter.
+// its place.
 struct Event {
     unsigned key;
     Act kind;
-    unsigned char bytes; // of such a run: what a step adds to the key
-    unsigned short more; // steps behind the first
+    unsigned char bytes;
+    unsigned short unused;
     unsigned long long address;
 };
 
@@ -49,8 +48,7 @@ struct Copying {
 
 struct Lane {
     Event* next = nullptr;
-    Event* end =
-        nullptr; // steps kept with another one take their room, too: what is dropped does not depend on that
+    Event* end = nullptr; // steps that are not kept take room, too
     Event* begin = nullptr;
     unsigned depth = 0; // of calls
     unsigned long long dropped = 0;
@@ -138,6 +136,12 @@ class Tracer {
 
     void note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
               const void* site);
+    // A step to a thread's own variables, registers mostly: it has no price, and kernels with tiles in registers make a
+    // hundred times as many of these as of others. What is dropped goes by them as well.
+    void uses_own(Lane& lane, unsigned thread) {
+        if (__builtin_expect(lane.next != lane.end, 1) || make_room(lane, thread))
+            --lane.end;
+    }
     Lane& lane(unsigned thread) { return lanes_[thread]; }
     // It reads what another thread may write.
     void asks(unsigned thread, unsigned long long address) {
@@ -283,19 +287,6 @@ inline void Tracer::note(Lane& lane, unsigned thread, Act kind, unsigned long lo
     unsigned place = static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces;
     unsigned order = place_orders[place];
     unsigned key = (255u - std::min(lane.depth, 254u)) << 24 | (order ? order : place);
-    if (kind == Act::kLocal) {
-        if (lane.next != lane.begin) {
-            Event& last = lane.next[-1];
-            if (last.kind == Act::kLocal &&
-                (last.more ? key == last.key + last.bytes * (last.more + 1u) : key - last.key <= 1)) {
-                last.bytes = static_cast<unsigned char>(last.more ? last.bytes : key - last.key);
-                ++last.more;
-                --lane.end;
-                return;
-            }
-        }
-        bytes = 0;
-    }
     *lane.next++ = {key, kind, static_cast<unsigned char>(bytes), 0, kind == Act::kBlock ? place : address};
 }
 

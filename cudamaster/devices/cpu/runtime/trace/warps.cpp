@@ -58,37 +58,12 @@ bool Tracer::make_room(Lane& lane, unsigned thread) {
     return true;
 }
 
-// As many steps as these lanes make together, before another one comes to where they are or one of them is elsewhere.
-static Count take_own(unsigned lanes, Event** at, const Event* const* end, unsigned* next) {
-    const auto some = static_cast<unsigned>(__builtin_ctz(lanes));
-    const unsigned key = next[some], stride = at[some]->bytes;
-    unsigned steps = at[some]->more + 1u;
-    for (unsigned left = lanes; left; left &= left - 1) {
-        const Event& event = *at[__builtin_ctz(left)];
-        steps = std::min(steps, event.bytes == stride ? event.more + 1u : 1u);
-    }
-    if (stride && steps > 1)
-        for (unsigned i = 0; i < kWarp; ++i)
-            steps = next[i] > key ? std::min(steps, next[i] - key) : steps;
-    for (unsigned left = lanes; left; left &= left - 1) {
-        auto i = static_cast<unsigned>(__builtin_ctz(left));
-        Event& event = *at[i];
-        if (event.more >= steps) {
-            event.key += event.bytes * steps;
-            event.more = static_cast<unsigned short>(event.more - steps);
-        } else
-            ++at[i];
-        next[i] = at[i] != end[i] ? at[i]->key : kDone;
-    }
-    return steps;
-}
-
 void Tracer::merge(unsigned number) {
     WarpTrace& warp = warps_[number];
     if (!warp.room)
         return;
     Lane* lanes = &lanes_[number * kWarp];
-    Event* at[kWarp];
+    const Event* at[kWarp];
     const Event* end[kWarp];
     alignas(64) unsigned next[kWarp];
     for (unsigned i = 0; i < kWarp; ++i) {
@@ -115,30 +90,16 @@ void Tracer::merge(unsigned number) {
             lowest = std::min(lowest, next[i]);
         if (lowest == kDone)
             break;
-        unsigned lanes_there = 0;
-        bool own = true; // variables of the threads
-        for (unsigned i = 0; i < kWarp; ++i)
-            lanes_there |= static_cast<unsigned>(next[i] == lowest) << i;
-        for (unsigned left = lanes_there; left && own; left &= left - 1)
-            own = at[__builtin_ctz(left)]->kind == Act::kLocal;
-        if (own) {
-            counts_.local_requests += take_own(lanes_there, at, end, next);
-            continue;
-        }
         Step step;
         step.count = 0;
         const Event* first = nullptr;
-        for (unsigned left = lanes_there; left; left &= left - 1) {
-            auto i = static_cast<unsigned>(__builtin_ctz(left));
-            Event* event = at[i];
+        for (unsigned i = 0; i < kWarp; ++i) {
+            if (next[i] != lowest)
+                continue;
+            const Event* event = at[i]++;
             first = event;
             step.lane[step.count] = static_cast<unsigned char>(i);
             step.address[step.count++] = event->address;
-            if (event->more) {
-                event->key += event->bytes;
-                --event->more;
-            } else
-                ++at[i];
             next[i] = at[i] != end[i] ? at[i]->key : kDone;
         }
         if (first->kind == Act::kBlock) {
@@ -253,10 +214,6 @@ bool Tracer::waits_for(unsigned number) {
 }
 
 void Tracer::take(WarpTrace& warp, const Step& step) {
-    if (step.kind == Act::kLocal) {
-        ++counts_.local_requests;
-        return;
-    }
     unsigned long long address = step.address[0];
     bool own = shared_.has(address), remote = false;
     for (unsigned i = 0; cluster_ && i < step.count && !remote; ++i)
