@@ -190,7 +190,7 @@ class Launch(_Counted):
     traffic: tuple[Traffic, ...] = ()
     shared: Shared = Shared()
     products: Products = Products()
-    local_requests: _Count = 0  # to a thread's own arrays with indices that are no constants
+    local_requests: Annotated[_Count, Field(exclude=True)] = 0  # in counts from before; nothing is made of them
     contention: Contention = Contention()
     barriers: Spread
     cluster_barriers: Spread = Spread(mean=0, largest=0)  # those of them that are the cluster's

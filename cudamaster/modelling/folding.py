@@ -154,7 +154,6 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
             factor_bytes=line.factor_bytes * scale,
         ),
         products=Products(f16=f16, tf32=tf32, f8=f8, integer=integer),
-        local_requests=line.local_requests * scale,
         contention=Contention(
             hottest=max(of_many * scale, of_one),
             all=atomic_lanes * scale,

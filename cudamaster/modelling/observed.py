@@ -14,9 +14,14 @@ class _Line(BaseModel):
 
 
 class MarkLine(_Line):
-    """Where a call begins, where it ends, and that a launch in it failed."""
+    """Where a call begins, where it ends, that a launch in it failed, and that it has to be made again."""
 
-    event: Literal["call", "end", "failed"]
+    event: Literal["call", "end", "failed", "again"]
+
+
+# Why a call did not finish whose blocks would have been needed although they were left out; in a process of its own they
+# are not.
+AGAIN = "blocks that were left out were needed"
 
 
 class EventLine(_Line):
@@ -75,7 +80,6 @@ class LaunchLine(_Line):
     bulk_bytes: int
     factor_bytes: int
     products: tuple[int, int, int, int]  # operations of f16, TF32, 8 bits, integers
-    local_requests: int
     atomics: tuple[int, int, int, int, int]  # requests, lanes, addresses, the hottest of one group and of several
     barriers: Sums
     waits: Sums
@@ -127,8 +131,8 @@ def calls(text: str) -> Iterator[Call]:
             lines.append(read)
         elif read.event == "call":
             lines, inside, reason = [], True, "the call did not come to its end"
-        elif read.event == "failed":
-            reason = "a launch failed"
+        elif read.event in ("failed", "again"):
+            reason = "a launch failed" if read.event == "failed" else AGAIN
             yield Call(tuple(lines), reason)
             inside = False
         elif inside:

@@ -24,7 +24,7 @@ from cudamaster.devices.protocol import Observing, Ran
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.modelling.folding import VERSION, counts_of
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.observed import EventLine, LaunchLine, calls
+from cudamaster.modelling.observed import AGAIN, EventLine, LaunchLine, calls
 from cudamaster.profiling import ptxas
 
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
@@ -49,7 +49,8 @@ def trace(
 ) -> tuple[CallCounts | NoTrace, ...]:
     """What a call does at each case, by their labels; caches are those of the `wanted` GPU.
 
-    In one process, which a fault ends: the cases behind it are run in another one.
+    In one process, which a fault ends: the cases behind it are run in another one. So is a case that left out blocks
+    which proved to be needed, and what is behind it.
     """
     found: list[CallCounts | NoTrace] = []
     while len(found) < len(cases):
@@ -78,7 +79,7 @@ def trace(
         stopped = False
         for number in range(len(left)):
             one = NoTrace(skipped[number]) if number in skipped else next(results)
-            if stopped:
+            if stopped or (number > 0 and isinstance(one, NoTrace) and one.reason == AGAIN):
                 break
             found.append(one)
             stopped = isinstance(one, NoTrace) and number not in skipped
@@ -113,7 +114,8 @@ def recorded(
     for number, label in enumerate(cases):
         call = seen[number] if number < len(seen) else None
         if call is None or call.reason is not None:
-            found.append(NoTrace(why or (call and call.reason) or "the traced call failed"))
+            again = call is not None and call.reason == AGAIN
+            found.append(NoTrace(AGAIN if again else why or (call and call.reason) or "the traced call failed"))
         elif (uneven := _uneven(call.lines)) is not None:
             found.append(NoTrace(uneven))
         else:

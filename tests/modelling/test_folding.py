@@ -30,7 +30,6 @@ WRITTEN: dict[str, object] = {
     "bulk_bytes": 0,
     "factor_bytes": 0,
     "products": (0, 0, 0, 0),
-    "local_requests": 0,
     "atomics": (0, 0, 0, 0, 0),
     **{name: (5 * (number + 1), 5, 100 + number) for number, name in enumerate(observed.SPREADS)},
 }

@@ -113,6 +113,8 @@ CUDAMASTER_CPU_HOOK(void multiplies([[maybe_unused]] unsigned long long times))
 CUDAMASTER_CPU_HOOK(void products_end([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned warp,
                                       [[maybe_unused]] unsigned count))
 CUDAMASTER_CPU_HOOK_BOOL(bool wants_pieces(), false)
+// Whether all bits of what tensor cores add up matter.
+CUDAMASTER_CPU_HOOK_BOOL(bool wants_all_bits(), true)
 // Its copies up to now will arrive at an mbarrier of the block.
 CUDAMASTER_CPU_HOOK(void copies_will_arrive([[maybe_unused]] Worker& self,
                                             [[maybe_unused]] const void* place))

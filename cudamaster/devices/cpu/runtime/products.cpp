@@ -79,6 +79,22 @@ void add_plainly(const Shape& shape, double* sums, const double* a, const double
             sums[column] += a[i] * b[i * shape.columns + column];
 }
 
+// Right to the bits that the sums have, not as tensor cores cut them off.
+void add_to_f32(const Shape& shape, double* __restrict sums, const double* __restrict a,
+                const double* __restrict b) {
+    const unsigned inner = shape.inner, columns = shape.columns;
+    for (unsigned i = 0; i < inner; ++i) {
+        const double factor = a[i], *__restrict of_b = b + i * columns;
+        for (unsigned column = 0; column < columns; ++column)
+            sums[column] += factor * of_b[column];
+    }
+    if (shape.d_kind == CUDAMASTER_CPU_F16)
+        std::transform(sums, sums + columns, sums, to_half);
+    else
+        for (unsigned column = 0; column < columns; ++column)
+            sums[column] = static_cast<float>(sums[column]);
+}
+
 bool finite(const double* values, size_t count) {
     double sum = 0;
     for (size_t i = 0; i < count; ++i)
@@ -151,6 +167,11 @@ void cudamaster_cpu_product(const CudamasterCpuProduct* product, double* sums, c
     }
     if (shape.inner > kMostInner || shape.columns > kMostColumns || shape.columns % kTogether)
         executor::fail_block("a product of a shape that tensor cores do not have");
+    if (!executor::observe::wants_all_bits()) {
+        for (unsigned row = 0; row < shape.rows; ++row)
+            add_to_f32(shape, sums + row * shape.columns, a + row * shape.inner, b);
+        return;
+    }
     static thread_local double clean[kMostInner * kMostColumns];
     static thread_local int b_exponents[kMostInner * kMostColumns];
     unsigned count = shape.inner * shape.columns;

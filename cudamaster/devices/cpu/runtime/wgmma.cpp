@@ -135,6 +135,25 @@ struct Layout {
     }
 };
 
+// Of a factor in shared memory all elements of so many rows or columns from `first` on. In any layout 16 bytes lie together.
+template <class Take>
+void read_pieces(const Layout& layout, bool transposed, int kind, unsigned outers, unsigned inner,
+                 unsigned first, Take take) {
+    unsigned bytes = bytes_of(kind), each = 16 / bytes;
+    for (unsigned outer = 0; outer < outers; outer += transposed ? each : 1)
+        for (unsigned at = 0; at < inner; at += transposed ? 1 : each) {
+            const auto* piece =
+                static_cast<const char*>(own_shared_place(layout.of(first + outer, at, bytes, transposed)));
+            for (unsigned i = 0; i < each; ++i) {
+                double value = number_at(piece + i * bytes, kind);
+                if (transposed)
+                    take(outer + i, at, value);
+                else
+                    take(outer, at + i, value);
+            }
+        }
+}
+
 // Of a sparse A the two of each four that there are lie side by side. Where they belong, two bits say for each, four fours
 // a half word: those of a row and, above them, of the row eight below, in one lane for the first half of k and in the next
 // one for the second. The selector tells which two of the four lanes of a row say so.
@@ -168,21 +187,16 @@ void read_factors(Matrices& matrices, const Wgmma* const (&lanes)[kWarp], unsign
                 matrices.a[row * inner + at] = number_at(place, one.a_kind);
             }
     } else {
-        Layout layout(one.a_descriptor);
-        for (unsigned row = 0; row < kRows; ++row)
-            for (unsigned at = 0; at < inner; ++at)
-                matrices.a[row * inner + at] = number_at(
-                    own_shared_place(layout.of(warp_in_group * kRows + row, at, bytes, one.a_transposed)),
-                    one.a_kind);
+        read_pieces(Layout(one.a_descriptor), one.a_transposed, one.a_kind, kRows, inner,
+                    warp_in_group * kRows,
+                    [&](unsigned row, unsigned at, double value) { matrices.a[row * inner + at] = value; });
     }
     if (one.sparse)
         spread(matrices, lanes);
     inner = matrices.inner;
-    Layout layout(one.b_descriptor);
-    for (unsigned column = 0; column < one.columns; ++column)
-        for (unsigned at = 0; at < inner; ++at)
-            matrices.b[at * one.columns + column] =
-                number_at(own_shared_place(layout.of(column, at, bytes, one.b_transposed)), one.b_kind);
+    read_pieces(
+        Layout(one.b_descriptor), one.b_transposed, one.b_kind, one.columns, inner, 0,
+        [&](unsigned column, unsigned at, double value) { matrices.b[at * one.columns + column] = value; });
     double sign = (one.a_negated ? -1 : 1) * (one.b_negated ? -1 : 1);
     if (sign < 0)
         for (unsigned i = 0; i < kRows * inner; ++i)

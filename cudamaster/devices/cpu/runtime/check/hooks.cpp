@@ -216,6 +216,9 @@ void products_end(Worker&, unsigned warp, unsigned count) {
 bool wants_pieces() {
     return true;
 }
+bool wants_all_bits() {
+    return true;
+}
 void waited(Worker&, const void*) {}
 void copies_will_arrive(Worker&, const void*) {}
 void uncounted(const char*) {}

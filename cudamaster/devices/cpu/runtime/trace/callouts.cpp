@@ -29,10 +29,11 @@ inline __attribute__((always_inline)) void access(Act kind, const void* address,
     const Worker& self = *worker;
     // A thread's own variables: registers, mostly.
     if (static_cast<size_t>(static_cast<const char*>(address) - self.current->stack) <
-        kGuardBytes + kStackBytes)
-        kind = Act::kLocal;
-    if (kind != Act::kLocal)
-        tracer->uses(self.linear, kind, reinterpret_cast<uintptr_t>(address), asks);
+        kGuardBytes + kStackBytes) {
+        tracer->uses_own(tracer->lane(self.linear), self.linear);
+        return;
+    }
+    tracer->uses(self.linear, kind, reinterpret_cast<uintptr_t>(address), asks);
     tracer->note(tracer->lane(self.linear), self.linear, kind, reinterpret_cast<uintptr_t>(address), bytes,
                  site);
 }
@@ -71,9 +72,9 @@ void takes_from_heap() {
 }
 
 // The thread asks for what another one may write meanwhile.
-inline __attribute__((always_inline)) void asks() {
+inline __attribute__((always_inline)) void asks(const volatile void* address) {
     if (Tracer* tracer = recorder)
-        tracer->lane(worker->linear).asked = true;
+        tracer->asks(worker->linear, reinterpret_cast<uintptr_t>(address));
 }
 
 // What it did since it asked before is what it does again and again, if that is little.
@@ -86,6 +87,14 @@ inline __attribute__((always_inline)) void waits() {
 // A range is as many accesses of 16 bytes.
 void access_range(Act kind, const void* address, size_t bytes, const void* site) {
     const char* at = static_cast<const char*>(address);
+    if (!recorder)
+        return;
+    if (is_own(address) && is_own(at + bytes - 1)) {
+        unsigned thread = worker->linear;
+        for (size_t done = 0; done < bytes; done += 16)
+            recorder->uses_own(recorder->lane(thread), thread);
+        return;
+    }
     for (size_t done = 0; done < bytes; done += 16)
         access(kind, at + done, static_cast<unsigned>(std::min<size_t>(bytes - done, 16)), site);
 }
@@ -145,7 +154,7 @@ void __tsan_func_exit() {
     void __tsan_##name##read##bytes(void* address) {                                                         \
         accesses += plain;                                                                                   \
         if (!plain) {                                                                                        \
-            asks();                                                                                          \
+            asks(address);                                                                                   \
             waits();                                                                                         \
         }                                                                                                    \
         access(Act::kLoad, address, bytes, __builtin_return_address(0), !plain);                             \
@@ -212,7 +221,7 @@ NEW(_ZnamSt11align_val_t, ::operator new[](bytes, to), (size_t bytes, std::align
 #undef NEW
 
 void cudamaster_cpu_observe_atomic(const void* address, unsigned bytes, const void* site) {
-    asks();
+    asks(address);
     access(Act::kAtomic, address, bytes, site);
 }
 void cudamaster_cpu_observe_fragment(const void* address, unsigned bytes, int stored, const void* site) {
@@ -249,13 +258,13 @@ void cudamaster_cpu_observe_uncounted(const char* what) {
 // Atomics that a candidate makes by the compiler's own builtins. Orders are the strongest: nobody here is after speed.
 #define ATOMIC_OPERATION(bits, type, name)                                                                   \
     type __tsan_atomic##bits##_##name(volatile type* address, type value, int) {                             \
-        asks();                                                                                              \
+        asks(address);                                                                                       \
         access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
         return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                            \
     }
 #define ATOMICS(bits, type)                                                                                  \
     type __tsan_atomic##bits##_load(const volatile type* address, int) {                                     \
-        asks();                                                                                              \
+        asks(address);                                                                                       \
         access(Act::kLoad, const_cast<const type*>(address), bits / 8, __builtin_return_address(0));         \
         return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                   \
     }                                                                                                        \
@@ -264,27 +273,27 @@ void cudamaster_cpu_observe_uncounted(const char* what) {
         __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                  \
     }                                                                                                        \
     type __tsan_atomic##bits##_exchange(volatile type* address, type value, int) {                           \
-        asks();                                                                                              \
+        asks(address);                                                                                       \
         access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
         return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                        \
     }                                                                                                        \
     int __tsan_atomic##bits##_compare_exchange_strong(volatile type* address, type* expected, type value,    \
                                                       int, int) {                                            \
-        asks();                                                                                              \
+        asks(address);                                                                                       \
         access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
         return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST,                \
                                            __ATOMIC_SEQ_CST);                                                \
     }                                                                                                        \
     int __tsan_atomic##bits##_compare_exchange_weak(volatile type* address, type* expected, type value, int, \
                                                     int) {                                                   \
-        asks();                                                                                              \
+        asks(address);                                                                                       \
         access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
         return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST,                 \
                                            __ATOMIC_SEQ_CST);                                                \
     }                                                                                                        \
     type __tsan_atomic##bits##_compare_exchange_val(volatile type* address, type expected, type value, int,  \
                                                     int) {                                                   \
-        asks();                                                                                              \
+        asks(address);                                                                                       \
         access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
         __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);   \
         return expected;                                                                                     \

@@ -64,7 +64,6 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     shared.factor_bytes += counts.shared.factor_bytes;
     for (unsigned i = 0; i < kFactorTypes; ++i)
         products.operations[i] += counts.products.operations[i];
-    local_requests += counts.local_requests;
     atomic_lanes += counts.atomic_lanes;
     atomic_addresses += counts.atomic_addresses;
     atomic_requests += counts.atomic_requests;
@@ -183,8 +182,8 @@ std::string Launch::line(const Job& job) const {
         Count& highest = hits.of_many ? hottest_of_many : hottest;
         highest = std::max(highest, hits.count);
     }
-    text.put(",\"local_requests\":%llu,\"atomics\":[%llu,%llu,%llu,%llu,%llu]", local_requests,
-             atomic_requests, atomic_lanes, atomic_addresses, hottest, hottest_of_many);
+    text.put(",\"atomics\":[%llu,%llu,%llu,%llu,%llu]", atomic_requests, atomic_lanes, atomic_addresses,
+             hottest, hottest_of_many);
     text.spread("barriers", barriers);
     text.spread("waits", waits);
     text.spread("cold_waits", cold_waits);

@@ -24,7 +24,12 @@ struct Range {
     unsigned long long begin, end;
     unsigned buffer;
     size_t bytes;
+    unsigned long long first_line = 0; // the number of its first line
+    // The number of the line of memory that begins at 128 x `line`: which set of a cache it goes to must not depend on where
+    // the host has put the range this time.
+    unsigned long long number_of(unsigned long long line) const { return line - (begin >> 7) + first_line; }
 };
+constexpr int kLineBits = 31; // of lines within a range
 
 // What is known of the executable, by place: a place is behind a call, less than 16 MiB from where the program lies.
 // Pages that nothing touches take no memory.
@@ -139,7 +144,7 @@ struct BlockCounts {
     unsigned buffers = 0; // that there may be traffic of
     SharedCounts shared;
     ProductCounts products;
-    Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
+    Count atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
     Count events = 0, dropped = 0;
     std::unordered_map<unsigned long long, Count> atomics; // by address
     Spread barriers, waits, cold_waits, far_waits, remote_waits, instructions, cluster_fences,
@@ -160,8 +165,7 @@ struct BlockCounts {
         std::memset(static_cast<void*>(traffic), 0, sizeof(TrafficCounts) * (buffers + 1));
         shared = {};
         products = {};
-        local_requests = atomic_lanes = atomic_addresses = atomic_requests = events = dropped =
-            all_instructions = 0;
+        atomic_lanes = atomic_addresses = atomic_requests = events = dropped = all_instructions = 0;
         atomics.clear();
         barriers = waits = cold_waits = far_waits = remote_waits = instructions = cluster_fences =
             cluster_barriers = grid_barriers = fences = tickets = slept_ns = {};
@@ -209,6 +213,7 @@ struct Launch {
     std::vector<size_t> bytes;         // by buffer
     std::atomic<bool> waiting{false};  // one of the trials waited for another block
     std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
+    std::atomic<bool> talks{false};    // a recorded block asks for what others may write
     std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
     LineSet common; // what the first block read: others that want it may find it in their SM's L1
 
@@ -219,8 +224,7 @@ struct Launch {
     std::map<unsigned, TrafficCounts> traffic;
     SharedCounts shared;
     ProductCounts products;
-    Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0,
-          dropped = 0;
+    Count atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0, dropped = 0;
     std::unordered_map<unsigned long long, Hits> atomics;
     Spread barriers, waits, cold_waits, far_waits, remote_waits, instructions, block_instructions,
         cluster_fences, cluster_barriers, grid_barriers, fences, tickets, slept_ns;

@@ -1,8 +1,12 @@
 // Which blocks of which launch are recorded, and what is written of a call.
 //
 // Budgets count events and not seconds: the same call is sampled in the same way on every machine. A block at the start,
-// one in the middle and one at the end of the grid say what a block costs. Blocks that are not recorded run too, where all of them together are cheap enough, so that
-// later launches find what they left; else they are left out, and the launch says so.
+// one in the middle and one at the end of the grid say what a block costs. Blocks that are not recorded run too, where all of
+// them together are cheap enough, so that later launches find what they left; else they are left out, and the launch says so.
+//
+// Nobody needs what they leave where the launch is the last of its call and its blocks ask for nothing that others write.
+// Which launch is the last is guessed by the call before. A guess that was wrong is written down and ends the process: the
+// call is then the first of another one, where nothing is guessed.
 #include "observe.h"
 #include "trace/trace.h"
 
@@ -20,9 +24,13 @@ namespace {
 constexpr Count kRecordedOfCall = 120'000'000;   // events of threads that are recorded in one call ...
 constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
 constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
+constexpr Count kExecutedForNobody = 20'000'000; // of blocks that are not recorded and that nobody needs
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
 constexpr Count kExecutedWaiting =
     6'000'000'000; // the same where no block may be left out, since others wait for it
+// A block of so many is long: once the call's budget is spent, a launch that does in its first cluster what one before did
+// is not looked at any closer.
+constexpr Count kLongBlock = 1'000'000;
 // Of tensor cores' products, that take as long here as one event.
 constexpr unsigned kMultiplicationsOfEvent = 4;
 constexpr unsigned kBytesOfAccess = 4; // of what a copy in bulk moves
@@ -49,8 +57,16 @@ struct Recording {
     std::unique_ptr<Launch> launch;
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
-    Count host_instructions = 0;          // since the last event
+    // Of launches with long blocks that left out others, by what was written of their first cluster alone.
+    std::map<std::string, std::string> written;
+    // What would be written of the first cluster of the launch at hand, empty if its blocks are short.
+    std::string first;
+    bool as_before = false;
+    Count host_instructions = 0; // since the last event
     Count launches = 0;
+    unsigned made = 0, usual = 0; // launches of the call at hand so far, and of the one before it
+    bool read = false;            // the host may have read what the last one left
+    bool lacking = false;         // nobody has what blocks of the last launch would have left
 };
 
 __thread bool left_out; // the block of this OS thread was ended at its limit
@@ -87,6 +103,16 @@ template <class... Values> void write_line(const char* format, Values... values)
     char line[256];
     std::snprintf(line, sizeof line, format, values...);
     write_all(line);
+}
+
+// What a launch left is needed.
+void needs_results() {
+    Recording& recording = state();
+    recording.read = true;
+    if (!recording.on || !recording.lacking)
+        return;
+    write_line("{\"event\":\"again\"}\n");
+    _exit(EXIT_FAILURE);
 }
 
 int look_at_program(dl_phdr_info* info, size_t, void*) {
@@ -280,18 +306,30 @@ void launch_begins(const Job& job) {
     ++recording.launches;
     if (!recording.on)
         return;
+    needs_results();
+    recording.read = false;
+    recording.first.clear();
+    recording.as_before = false;
+    ++recording.made;
     auto launch = std::make_unique<Launch>();
     launch->threads = job.threads;
     launch->l1_bytes = share_of_l1(job);
     launch->ranges = recording.own;
     launch->bytes.resize(recording.numbers + 1);
-    for (const Range& range : recording.own)
+    for (Range& range : launch->ranges) {
+        range.first_line = (range.begin - reinterpret_cast<uintptr_t>(program_base)) >> 7;
         launch->bytes[0] += range.bytes;
-    for (const auto& [base, allocation] : recording.allocations) {
-        auto begin = reinterpret_cast<uintptr_t>(base);
-        unsigned number = std::min(allocation.first, kMostBuffers);
-        launch->ranges.push_back({begin, begin + allocation.second, number, allocation.second});
-        launch->bytes.at(number) = allocation.second;
+    }
+    std::map<unsigned, std::pair<unsigned long long, size_t>> allocations; // by number, which is their order
+    for (const auto& [base, allocation] : recording.allocations)
+        allocations[allocation.first] = {reinterpret_cast<uintptr_t>(base), allocation.second};
+    unsigned long long range = 0;
+    for (const auto& [number, allocation] : allocations) {
+        auto [begin, bytes] = allocation;
+        unsigned buffer = std::min(number, kMostBuffers);
+        launch->ranges.push_back({begin, begin + bytes, buffer, bytes,
+                                  std::min<unsigned long long>(++range, kMostBuffers) << kLineBits});
+        launch->bytes.at(buffer) = bytes;
     }
     std::sort(launch->ranges.begin(), launch->ranges.end(),
               [](const Range& a, const Range& b) { return a.begin < b.begin; });
@@ -320,6 +358,13 @@ bool wants_pass(const Job& job, unsigned pass) {
         launch->stage = Stage::kAll;
         return pass == 0;
     }
+    if (pass == 1 && launch->events > launch->traced * kLongBlock) {
+        recording.first = launch->line(job);
+        recording.as_before =
+            recording.recorded >= kRecordedOfCall && recording.written.count(recording.first);
+        if (recording.as_before)
+            return false;
+    }
     if (pass < 2) {
         launch->stage = pass == 0 ? Stage::kFirstBlock : Stage::kOtherTrials;
         if (pass == 1)
@@ -344,7 +389,9 @@ bool wants_pass(const Job& job, unsigned pass) {
     Count of_products =
         launch->multiplications / std::max<Count>(launch->traced, 1) / kMultiplicationsOfEvent;
     Count all = (each + of_products) * job.blocks, may = most - std::min(recording.executed, most);
-    launch->plan.only_those = all > may;
+    const bool needed = launch->waiting || launch->talks || recording.made != recording.usual;
+    launch->plan.only_those = all > (needed ? may : std::min(may, kExecutedForNobody));
+    recording.lacking = launch->plan.only_those && all <= may;
     recording.executed += launch->plan.only_those ? 0 : all;
     return true;
 }
@@ -355,10 +402,18 @@ void launch_ends(const Job& job) {
     if (!launch || job.again.load()) // in clusters of another shape
         return;
     recording.recorded += launch->events;
+    if (launch->talks)
+        needs_results();
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
-    else
-        write_all(launch->line(job));
+    else if (recording.as_before)
+        write_all(recording.written[recording.first]);
+    else {
+        std::string line = launch->line(job);
+        write_all(line);
+        if (!recording.first.empty() && launch->plan.only_those && !launch->waiting && !launch->talks)
+            recording.written[recording.first] = line;
+    }
 }
 
 bool wants_block(const Job& job, unsigned long long number) {
@@ -409,6 +464,8 @@ void block_ends(Worker& self) {
         return;
     tracer->end_block();
     recorder = nullptr;
+    if (tracer->talks())
+        launch->talks = true;
     unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
     if (!self.block_failed)
         state().launch->add(in_clusters(*self.job, block), tracer->counts(), tracer->lines());
@@ -521,6 +578,10 @@ void products_end(Worker&, unsigned, unsigned) {}
 bool wants_pieces() {
     return false;
 }
+// No value of a counted call is checked. Those by which a kernel decides what it does are right to f32.
+bool wants_all_bits() {
+    return false;
+}
 void piece_starts(Worker&, const char*, unsigned, const void*) {}
 void piece_lands(Worker&, const char*, unsigned) {}
 
@@ -560,6 +621,8 @@ void freed(const void* base) {
         write_line("{\"event\":\"free\"}\n");
 }
 void copied(const void*, size_t, size_t whole, bool host) {
+    if (host)
+        needs_results();
     if (state().on && whole)
         write_line("{\"event\":\"copy\",\"bytes\":%zu,\"host\":%s}\n", whole, host ? "true" : "false");
 }
@@ -568,6 +631,7 @@ void filled(const void*, size_t, size_t whole) {
         write_line("{\"event\":\"memset\",\"bytes\":%zu}\n", whole);
 }
 void synchronised() {
+    needs_results();
     if (state().on)
         write_line("{\"event\":\"synchronise\"}\n");
 }
@@ -578,9 +642,14 @@ void recording(bool on) {
     if (recording.output < 0)
         return;
     recording.on = on;
+    if (!on)
+        recording.usual = recording.read ? 0 : recording.made;
+    recording.read = recording.lacking = false;
     if (on) {
+        recording.made = 0;
         recording.recorded = recording.executed = recording.host_instructions = 0;
         recording.seen.clear();
+        recording.written.clear();
     }
     write_line("{\"event\":\"%s\"}\n", on ? "call" : "end");
 }

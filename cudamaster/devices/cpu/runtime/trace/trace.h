@@ -26,7 +26,7 @@ namespace executor {
 namespace trace {
 
 // A copy is what an asynchronous copy of a thread reads: no later instruction needs it, but who waits for the copy does.
-enum class Act : unsigned char { kBlock, kLoad, kStore, kAtomic, kLocal, kCopy };
+enum class Act : unsigned char { kBlock, kLoad, kStore, kAtomic, kCopy };
 
 // One step of a thread. `key` orders steps by place in the program, deeper calls first. The address of a basic block is
 // its place.
@@ -48,7 +48,7 @@ struct Copying {
 
 struct Lane {
     Event* next = nullptr;
-    Event* end = nullptr;
+    Event* end = nullptr; // steps that are not kept take room, too
     Event* begin = nullptr;
     unsigned depth = 0; // of calls
     unsigned long long dropped = 0;
@@ -69,6 +69,7 @@ struct Lane {
     bool asked = false;                   // since then, for what another thread may write
     bool worked = false;                  // used memory since it asked what time it is
     unsigned long long waited_cycles = 0; // until a time had come
+    size_t steps() const { return begin ? kEventsOfLane - static_cast<size_t>(end - next) : 0; }
 };
 
 // Room for the events of one warp.
@@ -135,7 +136,20 @@ class Tracer {
 
     void note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
               const void* site);
+    // A step to a thread's own variables, registers mostly: it has no price, and kernels with tiles in registers make a
+    // hundred times as many of these as of others. What is dropped goes by them as well.
+    void uses_own(Lane& lane, unsigned thread) {
+        if (__builtin_expect(lane.next != lane.end, 1) || make_room(lane, thread))
+            --lane.end;
+    }
     Lane& lane(unsigned thread) { return lanes_[thread]; }
+    // It reads what another thread may write.
+    void asks(unsigned thread, unsigned long long address) {
+        lanes_[thread].asked = true;
+        talks_ |= !shared_.has(address);
+    }
+    // Whether a thread of the block has asked, in memory that other blocks have, too.
+    bool talks() const { return talks_; }
     // Memory is about to be used; who `asks` reads what another thread may write.
     void uses(unsigned thread, Act kind, unsigned long long address, bool asks);
 
@@ -166,6 +180,7 @@ class Tracer {
     const Launch* launch_ = nullptr;
     const Range* last_range_ = nullptr;
     SharedMemory shared_;
+    bool talks_ = false;
     const Cluster* cluster_ = nullptr;         // of several blocks
     std::set<const void*> barriers_of_copies_; // mbarriers that copies come to
     std::set<const void*> barriers_of_stores_; // those of words that threads of the cluster store

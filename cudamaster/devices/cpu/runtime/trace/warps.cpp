@@ -73,7 +73,7 @@ void Tracer::merge(unsigned number) {
         next[i] = at[i] != end[i] ? at[i]->key : kDone;
         if (!there)
             continue;
-        counts_.events += static_cast<Count>(end[i] - at[i]);
+        counts_.events += lanes[i].steps();
         counts_.dropped += lanes[i].dropped;
         lanes[i].begin = lanes[i].next = lanes[i].end = nullptr;
         lanes[i].dropped = 0;
@@ -214,10 +214,6 @@ bool Tracer::waits_for(unsigned number) {
 }
 
 void Tracer::take(WarpTrace& warp, const Step& step) {
-    if (step.kind == Act::kLocal) {
-        ++counts_.local_requests;
-        return;
-    }
     unsigned long long address = step.address[0];
     bool own = shared_.has(address), remote = false;
     for (unsigned i = 0; cluster_ && i < step.count && !remote; ++i)
@@ -384,7 +380,7 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     for (unsigned i = 0; i < count; ++i) {
         touched += static_cast<Count>(__builtin_popcount(sectors[i]));
         LineRequest request = {};
-        request.line = lines[i];
+        request.line = range.number_of(lines[i]);
         request.sectors = sectors[i];
         request.first = i == 0;
         request.ask = static_cast<unsigned>(ask);
@@ -524,6 +520,7 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     launch_ = &launch;
     program_ = &program;
     shared_ = shared;
+    talks_ = false;
     cluster_ = in_cluster(block) ? block.cluster : nullptr;
     barriers_of_copies_.clear();
     barriers_of_stores_.clear();
@@ -596,7 +593,7 @@ void Tracer::warp_completes(unsigned number, unsigned arrived) {
         warp.pending != warp.live)
         return;
     const Lane& lane = lanes_[number * kWarp + static_cast<unsigned>(__builtin_ctz(arrived))];
-    if (lane.next - lane.begin > static_cast<long>(kEventsOfLane / 8))
+    if (lane.steps() > kEventsOfLane / 8)
         merge(number);
 }
 
@@ -624,9 +621,9 @@ void Tracer::bulk_starts(const Bulk& bulk) {
         if (!range)
             continue;
         for (unsigned long long sector = address >> 5; sector <= (address + piece.bytes - 1) >> 5; ++sector) {
-            if (sectors && (line != sector >> 2 || buffer != range->buffer))
+            if (sectors && (line != range->number_of(sector >> 2) || buffer != range->buffer))
                 take();
-            line = sector >> 2;
+            line = range->number_of(sector >> 2);
             buffer = range->buffer;
             sectors |= 1u << (sector & 3);
         }

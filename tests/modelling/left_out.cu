@@ -1,0 +1,68 @@
+// Calls of test_left_out.py. The first one's requests compete for sets of L1; a word on the command line leaves it out. Of the
+// others some end with a long launch, whose blocks beside the sample are run where somebody needs what they leave.
+#include <cuda_runtime.h>
+
+extern "C" void cudamaster_cpu_record(int on);
+
+// 200 passes of 2^20 threads; the last block says so.
+__global__ void long_kernel(float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < 200; ++k)
+        sum = sum * 0.5f + out[(i + 33 * k) % n];
+    out[n + i] = sum + 1;
+}
+
+__global__ void reading_kernel(const float* in, float* out) {
+    out[blockIdx.x * blockDim.x + threadIdx.x] = in[blockIdx.x * blockDim.x + threadIdx.x];
+}
+
+// The last of its blocks adds to what the others did.
+__global__ void counting_kernel(float* out, int n, unsigned* done) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < 200; ++k)
+        sum = sum * 0.5f + out[(i + 33 * k) % n];
+    out[n + i] = sum;
+    if (threadIdx.x == 0 && atomicAdd(done, 1) == gridDim.x - 1)
+        for (int k = 0; k < n; k += 64)
+            out[k] = 1;
+}
+
+// Warps go down columns, twice: what L1 still has of the lines depends on the sets that they go to.
+__global__ void columns_kernel(const float* in, float* out) {
+    int column = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int pass = 0; pass < 2; ++pass)
+        for (int row = 0; row < 100; ++row)
+            sum += in[row * 4096 + column];
+    out[column] = sum;
+}
+
+template <class Work> void recorded(Work work) {
+    cudamaster_cpu_record(1);
+    work();
+    cudamaster_cpu_record(0);
+}
+
+int main(int argc, char**) {
+    const int n = 1 << 20, threads = 128, blocks = n / threads;
+    float *out, *few;
+    unsigned* done;
+    if (cudaMalloc(&out, 8 * n) || cudaMalloc(&few, 4096) || cudaMalloc(&done, 4))
+        return 1;
+    cudaMemset(out, 0, 8 * n);
+    cudaMemset(done, 0, 4);
+    if (argc < 2)
+        recorded([&] { columns_kernel<<<4, 1024>>>(out, out + n); });
+    recorded([&] { long_kernel<<<blocks, threads>>>(out, n); });
+    recorded([&] { counting_kernel<<<blocks, threads>>>(out, n, done); });
+    recorded([&] { reading_kernel<<<1, 128>>>(out, few); });
+    recorded([&] {
+        long_kernel<<<blocks, threads>>>(out, n);
+        reading_kernel<<<1, 128>>>(out + 2 * n - 128, few);
+    });
+    float last = 0;
+    cudaMemcpy(&last, few + 127, 4, cudaMemcpyDeviceToHost);
+    return last == 0; // it needs what the last block of the long kernel left
+}

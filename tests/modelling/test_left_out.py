@@ -1,0 +1,73 @@
+"""Blocks beside the sample are run where somebody needs what they leave; where memory lies changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_once import made_once
+
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.devices.process import run_limited
+from cudamaster.modelling.observed import AGAIN, Call, LaunchLine, calls
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """left_out.cu, traced."""
+
+    def build(folder: Path) -> None:
+        device = CpuDevice()
+        source = Path(__file__).with_name("left_out.cu").read_text()
+        compiled = device.compile_observed(source, ["-O3"], "candidate", folder, "trace")
+        assert compiled.object is not None, compiled.log
+        linked = device.link_observed([compiled.object], folder / "run", "trace")
+        assert linked.object is not None, linked.log
+
+    return made_once(tmp_path_factory, "left-out", build) / "run"
+
+
+def observed(program: Path, folder: Path, *words: str) -> list[Call]:
+    """The calls of the program, as its observer writes of them."""
+    with (folder / "notes").open("w+b") as notes:
+        notes.write(b"132 262144 233472 1024 64 32 1965\n\n")
+        notes.flush()
+        after = notes.tell()
+        environment = {"CUDAMASTER_CPU_TRACE": str(notes.fileno())}
+        run_limited([str(program), *words], 120, environment=environment, held=[notes.fileno()])
+        notes.seek(after)
+        return list(calls(notes.read().decode()))
+
+
+def launches(call: Call) -> list[LaunchLine]:
+    return [line for line in call.lines if isinstance(line, LaunchLine)]
+
+
+def test_blocks_are_left_out_where_nobody_needs_them(program: Path, tmp_path: Path) -> None:
+    """Behind a call with one launch those of a long one are, but not of one whose last block waits for the others.
+
+    Where a second launch reads what the long one would have left, the call is to be made again.
+    """
+    first, long, counting, short, two = observed(program, tmp_path)
+    assert {call.reason for call in (first, long, counting, short)} == {None}
+    (launch,) = launches(long)
+    assert (launch.left_out, launch.traced, launch.accesses[2]) == (True, 64, 0)
+    (launch,) = launches(counting)
+    assert (launch.left_out, launch.accesses[2]) == (False, launch.blocks - launch.traced)
+    assert two.reason == AGAIN
+
+
+def test_the_first_call_of_a_process_leaves_nothing_out(program: Path, tmp_path: Path) -> None:
+    """Nothing is known of it; so there a call that is made again finds all it needs."""
+    long, *_ = observed(program, tmp_path, "without the first")
+    (launch,) = launches(long)
+    assert (launch.left_out, launch.accesses[2]) == (False, launch.blocks - launch.traced)
+
+
+def test_sets_of_l1_do_not_go_by_where_the_host_has_put_memory(program: Path, tmp_path: Path) -> None:
+    """Linux puts allocations elsewhere in each process."""
+    found = [launches(observed(program, tmp_path)[0])[0] for _ in range(4)]
+    missed = [sum(traffic.load[2] for traffic in launch.traffic) for launch in found]
+    asked = sum(traffic.load[1] for traffic in found[0].traffic)
+    assert asked / 2 < missed[0] < asked, "some are still there in the second pass"
+    assert len(set(missed)) == 1
