@@ -19,8 +19,7 @@ class MarkLine(_Line):
     event: Literal["call", "end", "failed", "again"]
 
 
-# Why a call did not finish whose blocks would have been needed although they were left out; in a process of its own they
-# are not.
+# Why a call did not finish: blocks that were left out proved to be needed. In a process of its own nothing is left out.
 AGAIN = "blocks that were left out were needed"
 
 
