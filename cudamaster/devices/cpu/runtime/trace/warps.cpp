@@ -193,6 +193,7 @@ void Tracer::ends_loop(WarpTrace& warp) {
             fours *= std::min<size_t>(times, kUnrolled);
         size_t left = number - alone,
                chosen = 0; // before the last few, so many at even distances stand for all
+        fours = std::min(fours, left);
         passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0, 0});
         for (size_t k = 0; k < number; ++k) {
             bool rest = k >= left, counts = rest || (fours && k * fours / left == chosen);
