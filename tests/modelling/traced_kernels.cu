@@ -383,7 +383,7 @@ template <int Stages> __global__ void ring_kernel(const float4* in, float* out, 
 // What is loaded behind a branch goes to shared memory, a float a pass.
 __global__ void filled_kernel(const float* in, float* out, int count, int n) {
     __shared__ float kept[1024];
-    for (int i = threadIdx.x; i < count; i += blockDim.x)
+    for (int i = threadIdx.x; i < count; i += 32)
         kept[i] = i < n ? in[i] : 0.0f;
     __syncthreads();
     out[threadIdx.x] = kept[5 * threadIdx.x % count];
@@ -408,6 +408,14 @@ __global__ void scan_kernel(const float* in, int* out) {
     while (in[threadIdx.x + 32 * i] < 1.0f)
         ++i;
     out[threadIdx.x] = i;
+}
+
+// How many passes there are, nvcc can tell if numbers do not wrap around.
+template <class Number> __global__ void steps_kernel(const float* in, float* out, Number n, Number step) {
+    float sum = 0;
+    for (Number i = threadIdx.x; i < n; i += step)
+        sum += in[i];
+    out[threadIdx.x] = sum;
 }
 
 // 16 bytes at once, or piece by piece: two of them, which need each other not.
@@ -566,6 +574,8 @@ int main(int argc, char**) {
         one = 1.0f;
     cudaMemcpy(in + 12 * 32, ones, sizeof ones, cudaMemcpyHostToDevice);
     recorded([&] { scan_kernel<<<1, 32>>>(in, (int*)out); });
+    recorded([&] { steps_kernel<int><<<1, 32>>>(in, out, 12 * 32, 32); });
+    recorded([&] { steps_kernel<unsigned><<<1, 32>>>(in, out, 12 * 32, 32); });
     cudaMemset(in, 0, n * 4);
     recorded([&] { pieces_kernel<<<1, 32>>>((short*)in, (Pieces<short>*)out, 100, true); });
     recorded([&] { pieces_kernel<<<1, 32>>>((int*)in, (Pieces<int>*)out, 100, true); });
