@@ -363,8 +363,8 @@ def test_threads_that_left_a_loop_wait(calls: Mapping[str, CallCounts | NoTrace]
     assert 32 <= launch.instructions.fp32 <= 34
     assert 0.5 < launch.instructions.active_share < 0.6
     assert launch.waits_of_warp is not None
-    # A GPU's compiler has four passes together, and of those beyond a multiple of four two, and then one.
-    assert launch.waits_of_warp.mean == 32 / 4 + 2
+    # A GPU's compiler has four passes together, and those beyond a multiple of four one at a time.
+    assert launch.waits_of_warp.mean == 32 / 4 + 3
 
 
 def test_barriers_are_counted_per_warp(calls: Mapping[str, CallCounts | NoTrace]) -> None:

@@ -168,9 +168,8 @@ void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
 }
 
 // The warp leaves a block that may have been a loop by itself. Compilers for GPUs make four passes into one: what these
-// ask for is on its way together. Of those beyond a multiple of four nvcc makes two into one as well, and one by itself,
-// in front of the others or, as here, behind them. Lanes with different numbers of passes take their turns, so a warp has
-// most of both.
+// ask for is on its way together. Those beyond a multiple of four come one at a time, in front of the others or, as here,
+// behind them. Lanes with different numbers of passes take their turns, so a warp has most of both.
 void Tracer::ends_loop(WarpTrace& warp) {
     size_t number = passes_.size(), alone = 0, fours = 0;
     if (number > 1) {
@@ -178,7 +177,7 @@ void Tracer::ends_loop(WarpTrace& warp) {
             size_t own = 0;
             for (const Pass& pass : passes_)
                 own += pass.lanes >> i & 1;
-            alone = std::max(alone, (own % kUnrolled + 1) / 2);
+            alone = std::max(alone, own % kUnrolled);
             fours = std::max(fours, own / kUnrolled);
         }
         Count waits = 0, remote_waits = 0;
