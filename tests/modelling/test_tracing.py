@@ -82,6 +82,7 @@ CALLS = (
     "a scan",
     "signed steps",
     "unsigned steps",
+    "passes left alone",
     "pieces of two bytes",
     "pieces of four bytes",
     "a sector after the other",
@@ -196,6 +197,7 @@ def test_arithmetic_of_64_bits_costs_what_a_gpu_makes_of_it(
         ("a scan", 13),
         ("signed steps", 3),
         ("unsigned steps", 12),
+        ("passes left alone", 12),
         ("pieces of two bytes", 2),
         ("pieces of four bytes", 1),
     ],
@@ -204,8 +206,8 @@ def test_loads_are_on_their_way_together_where_a_gpus_compiler_has_them_so(
     calls: Mapping[str, CallCounts | NoTrace], name: str, waits: float
 ) -> None:
     """Predicates leave a loop one block, which is unrolled, and shared memory is not where it loads from. But a search
-    has its addresses from what it loads, a scan does not know whether it goes on, and unsigned numbers may wrap around.
-    Where pieces of registers meet whole ones, these are split at once."""
+    has its addresses from what it loads, a scan does not know whether it goes on, unsigned numbers may wrap around, and
+    a text may ask for passes as they are. Where pieces of registers meet whole ones, these are split at once."""
     waits_of_warp = only(calls, name).waits_of_warp
     assert waits_of_warp is not None
     assert waits_of_warp.mean == waits

@@ -6,7 +6,8 @@ vector instructions, compiled as toolchain.py says, which is near what nvcc make
 
 - moves, stack traffic and call-outs cost nothing: a GPU has registers enough, and accesses to memory are counted apart
 - four passes of a loop of one block, or of one whose branches nvcc makes predicates, pay once for its counting and its
-  jump, if nvcc can tell how many there are and so unrolls it (passes.py); such branches cost nothing
+  jump, if nvcc can tell how many there are (passes.py) and is not told to leave them (rolled.py); such branches cost
+  nothing
 - a product and a sum of one block are one fused instruction
 - a call of a function that is one instruction on a GPU, or a subroutine there too, counts as that
 
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import addresses, chains, flow, origins, passes, x86
+from cudamaster.devices.cpu import addresses, chains, flow, origins, passes, rolled, x86
 
 _FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
@@ -214,9 +215,14 @@ def code_in(listing: str) -> Code:
         values = addresses.values_of(blocks, following)
         simple = flow.simple_loops(in_order, following).values()
         chasing = [inside for inside in simple if _chases(inside, in_order, places, following, found_origins)]
-        countless = [inside for inside in simple if passes.countless(inside, of_start, following)]
-        each = frozenset(start for inside in countless for start in inside)
-        alone += [place for inside in (*chasing, *countless) for start in inside for place in places[start]]
+        apart = [
+            inside
+            for inside in simple
+            if passes.countless(inside, of_start, following)
+            or any(rolled.is_marked(of_start[start]) for start in inside)
+        ]
+        each = frozenset(start for inside in apart for start in inside)
+        alone += [place for inside in (*chasing, *apart) for start in inside for place in places[start]]
         shared = [inside for inside in simple if inside not in chasing]
         predicated = _predicated(shared, of_start, values)
         emulated = {start for inside in simple if _emulates(inside, of_start) for start in inside}
