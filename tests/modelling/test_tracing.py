@@ -67,6 +67,7 @@ CALLS = (
     "behind a branch",
     "behind a store",
     "tickets",
+    "additions",
     "copies of known sizes",
     "comparisons",
     "a spin",
@@ -532,10 +533,13 @@ def test_no_load_is_asked_for_before_a_store_that_comes_first(calls: Mapping[str
 
 
 def test_fences_behind_questions_are_not_waited_for(calls: Mapping[str, CallCounts | NoTrace]) -> None:
-    """Of 15 fences four come behind stores, an addition and a load; the answers of three atomics right behind them."""
+    """Of 15 fences six come behind stores, additions and a load; the answers of three atomics right behind them. Of 400
+    half come behind additions, which are no tickets, the others behind atomics that change nothing, one a ticket."""
     launch = only(calls, "tickets")
-    assert launch.fences.largest == 4
+    assert launch.fences.largest == 6
     assert launch.tickets.largest == 3
+    launch = only(calls, "additions")
+    assert (launch.fences.largest, launch.tickets.largest) == (200, 1)
 
 
 def test_a_cooperative_launch_too_long_to_be_run_whole_has_counts(calls: Mapping[str, CallCounts | NoTrace]) -> None:

@@ -220,6 +220,19 @@ __global__ void tickets_kernel(const float* in, float* out, int* tickets) {
     *flag = 1;
 }
 
+// Additions with a fence behind each, which go on, and questions by atomics that change nothing.
+__global__ void adding_kernel(float* out, int* flag, int times) {
+    for (int i = 0; i < times; ++i) {
+        atomicAdd(out + threadIdx.x, 1.0f);
+        __threadfence();
+    }
+    for (int i = 0; i < times; ++i) {
+        if (atomicAdd(flag, 0) || atomicCAS(flag, 1, 2) == 1 || atomicMax(flag, 0))
+            break;
+        __threadfence();
+    }
+}
+
 // The first blocks take `steps` more than the others.
 __global__ void long_grid_kernel(float* out, int first, int steps) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -563,6 +576,8 @@ int main(int argc, char**) {
     recorded([&] { behind_store_kernel<false><<<1, 32>>>(in, out, 4); });
     recorded([&] { behind_store_kernel<true><<<1, 32>>>(in, out, 4); });
     recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });
+    cudaMemset(counters, 0, 4);
+    recorded([&] { adding_kernel<<<1, 32>>>(out, counters, 200); });
     recorded([&] { known_sizes_kernel<<<1, 32>>>(in, out); });
     cudaMemset(in, 0, 4096);
     cudaMemset(out, 0, 4096);
