@@ -68,6 +68,9 @@ CALLS = (
     "behind a store",
     "tickets",
     "additions",
+    "ones",
+    "twos",
+    "ones with answers",
     "copies of known sizes",
     "comparisons",
     "a spin",
@@ -321,6 +324,14 @@ def test_bank_conflicts(calls: Mapping[str, CallCounts | NoTrace], name: str, wa
     shared = only(calls, name).shared
     assert (shared.load_requests, shared.load_wavefronts) == (1, wavefronts)
     assert (shared.store_requests, shared.store_wavefronts) == (1, wavefronts)
+
+
+@pytest.mark.parametrize(("name", "wavefronts"), [("ones", 1), ("twos", 32), ("ones with answers", 32)])
+def test_additions_of_one_to_one_counter_are_one(
+    calls: Mapping[str, CallCounts | NoTrace], name: str, wavefronts: int
+) -> None:
+    """If nobody takes the answer."""
+    assert only(calls, name).shared.atomic_wavefronts == wavefronts
 
 
 def test_padding_takes_conflicts_away(calls: Mapping[str, CallCounts | NoTrace]) -> None:

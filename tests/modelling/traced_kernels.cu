@@ -233,6 +233,21 @@ __global__ void adding_kernel(float* out, int* flag, int times) {
     }
 }
 
+// All lanes add to one counter: one, two, or one, whose answer they take.
+template <int Kind> __global__ void counter_kernel(int* out) {
+    __shared__ int counter;
+    if (threadIdx.x == 0)
+        counter = 0;
+    __syncthreads();
+    if (Kind == 0)
+        atomicAdd(&counter, 1);
+    if (Kind == 1)
+        atomicAdd(&counter, 2);
+    int answer = Kind == 2 ? atomicAdd(&counter, 1) : 0;
+    __syncthreads();
+    out[threadIdx.x] = counter + answer;
+}
+
 // The first blocks take `steps` more than the others.
 __global__ void long_grid_kernel(float* out, int first, int steps) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -578,6 +593,9 @@ int main(int argc, char**) {
     recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });
     cudaMemset(counters, 0, 4);
     recorded([&] { adding_kernel<<<1, 32>>>(out, counters, 200); });
+    recorded([&] { counter_kernel<0><<<1, 32>>>(counters); });
+    recorded([&] { counter_kernel<1><<<1, 32>>>(counters); });
+    recorded([&] { counter_kernel<2><<<1, 32>>>(counters); });
     recorded([&] { known_sizes_kernel<<<1, 32>>>(in, out); });
     cudaMemset(in, 0, 4096);
     cudaMemset(out, 0, 4096);

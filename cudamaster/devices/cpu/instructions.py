@@ -30,7 +30,7 @@ from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import addresses, chains, flow, origins, passes, rolled, x86
+from cudamaster.devices.cpu import addresses, chains, flow, ones, origins, passes, rolled, x86
 
 _FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
@@ -162,7 +162,8 @@ class Code:
     those of the loads that its address is made from (origins.py), `functions` symbols by where they begin, `chains` of
     a basic block the cycles of instructions that wait for each other (chains.py), and `loops`, of one that nvcc makes
     into one with others of its loop, the first of these. `split` are loads whose values are taken apart behind them,
-    `alone` places in loops whose passes wait for each other. Addresses count from where the program lies."""
+    `alone` places in loops whose passes wait for each other, and `ones` additions whose lanes at one address are one
+    (ones.py). Addresses count from where the program lies."""
 
     blocks: Mapping[int, Mapping[str, float]]
     order: Sequence[int]
@@ -172,6 +173,7 @@ class Code:
     loops: Mapping[int, int] = field(default_factory=dict)
     split: Sequence[int] = ()
     alone: Sequence[int] = ()
+    ones: Sequence[int] = ()
 
 
 def code_of(executable: Path) -> Code:
@@ -201,8 +203,10 @@ def code_in(listing: str) -> Code:
     looped: dict[int, int] = {}
     split: list[int] = []
     alone: list[int] = []
+    merged: list[int] = []
     for lines in _functions(listing):
         stretches = list(_stretches(lines))
+        merged += ones.places(lines)
         places = {stretch.start: stretch.places for stretch in stretches}
         following = {stretch.start: stretch.following for stretch in stretches}
         in_order = flow.in_order(places, following)
@@ -255,6 +259,7 @@ def code_in(listing: str) -> Code:
         looped,
         split,
         alone,
+        merged,
     )
 
 
