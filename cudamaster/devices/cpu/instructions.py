@@ -357,7 +357,7 @@ def _jump(stretch: _Stretch, name: str, operands: str, address: int, lines: _Lin
 
 
 def _kinds(
-    stretch: _Stretch, values: Mapping[int, Mapping[str, float]], loop: frozenset[int] | None, times: int
+    stretch: _Stretch, values: Mapping[int, Mapping[str, float]], loop: frozenset[int] | None, times: float
 ) -> dict[str, float]:
     """What a stretch's instructions stand for. nvcc makes so many passes one in a loop of one stretch, or `loop`: they
     pay once for its counting."""
