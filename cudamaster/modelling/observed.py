@@ -19,8 +19,8 @@ class MarkLine(_Line):
     event: Literal["call", "end", "failed", "again"]
 
 
-# Why a call did not finish whose blocks would have been needed although they were left out; in a process of its own they
-# are not.
+# Why a call did not finish whose blocks would have been needed although they were left out; in a process of its own
+# they are not.
 AGAIN = "blocks that were left out were needed"
 
 
