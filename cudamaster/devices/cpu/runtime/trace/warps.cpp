@@ -332,7 +332,8 @@ Count Tracer::sends_of(const Step& step, const unsigned long long* lines, const 
 void Tracer::take_shared(WarpTrace& warp, const Step& step, bool remote) {
     unsigned kind = step.kind == Act::kAtomic ? 2 : step.kind == Act::kStore ? 1 : 0;
     ++counts_.shared.requests[kind];
-    counts_.shared.wavefronts[kind] += wavefronts_of(step, step.kind != Act::kAtomic || program_->is_one(step.number));
+    counts_.shared.wavefronts[kind] +=
+        wavefronts_of(step, step.kind != Act::kAtomic || program_->is_one(step.number));
     loaded_shared_ |= step.kind == Act::kLoad;
     stored_shared_ |= step.kind == Act::kStore;
     stored_ |= step.kind == Act::kAtomic || (remote && step.kind == Act::kStore);
