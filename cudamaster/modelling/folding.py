@@ -26,7 +26,7 @@ from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.observed import SPREADS, EventLine, LaunchLine, Sums, TrafficLine
 from cudamaster.profiling.ptxas import Usage
 
-VERSION = 5  # of what is counted, and how
+VERSION = 6  # of what is counted, and how
 _KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
 _ALONE = 0.95  # of all instructions of the sample in one block
 _REGISTERS = 65536  # of an SM, of all GPUs that are modelled
