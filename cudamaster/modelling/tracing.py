@@ -147,6 +147,11 @@ def _why_not(stderr: str, *, expired: bool) -> str:
     return f"{uncounted['kernel']}: {uncounted['what']}" if uncounted else faults[-1]
 
 
+def prepare(worker: Path) -> None:
+    """Read from a traced worker what counting needs of it: up to 2 s for a large kernel, once."""
+    _code_of(worker)
+
+
 def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = worker.with_name(f"code-{VERSION}.json")

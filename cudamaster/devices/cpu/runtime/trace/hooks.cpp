@@ -24,7 +24,7 @@ namespace {
 constexpr Count kRecordedOfCall = 120'000'000;   // events of threads that are recorded in one call ...
 constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
 constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
-constexpr Count kExecutedForNobody = 20'000'000; // of blocks that are not recorded and that nobody needs
+constexpr Count kExecutedForNobody = 2'000'000; // of blocks that are not recorded and that nobody needs
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
 constexpr Count kExecutedWaiting =
     6'000'000'000; // the same where no block may be left out, since others wait for it
