@@ -1,6 +1,8 @@
-// Calls of test_left_out.py. The first one's requests compete for sets of L1; a word on the command line leaves it out. Of the
-// others some end with a long launch, whose blocks beside the sample are run where somebody needs what they leave.
+// Calls of test_left_out.py. The first one's requests compete for sets of L1. Of the others some end with a long launch, whose
+// blocks beside the sample are run where somebody needs what they leave. The command line leaves out the first call, or says
+// how the host asks whether the second is done.
 #include <cuda_runtime.h>
+#include <string>
 
 extern "C" void cudamaster_cpu_record(int on);
 
@@ -45,7 +47,19 @@ template <class Work> void recorded(Work work) {
     cudamaster_cpu_record(0);
 }
 
-int main(int argc, char**) {
+// What lets the host read what a launch has left, without waiting for it.
+void asks_whether_done(const std::string& how, cudaEvent_t event) {
+    if (how == "a host function")
+        cudaLaunchHostFunc(nullptr, [](void*) {}, nullptr);
+    else if (how == "a callback")
+        cudaStreamAddCallback(nullptr, [](cudaStream_t, cudaError_t, void*) {}, nullptr, 0);
+    else if (how == "the stream")
+        cudaStreamQuery(nullptr);
+    else if (how == "the event")
+        cudaEventQuery(event);
+}
+
+int main(int argc, char** words) {
     const int n = 1 << 20, threads = 128, blocks = n / threads;
     float *out, *few;
     unsigned* done;
@@ -53,9 +67,16 @@ int main(int argc, char**) {
         return 1;
     cudaMemset(out, 0, 8 * n);
     cudaMemset(done, 0, 4);
-    if (argc < 2)
+    cudaEvent_t event;
+    if (cudaEventCreate(&event) || cudaEventRecord(event))
+        return 1;
+    const std::string how = argc > 1 ? words[1] : "";
+    if (how != "without the first")
         recorded([&] { columns_kernel<<<4, 1024>>>(out, out + n); });
-    recorded([&] { long_kernel<<<blocks, threads>>>(out, n); });
+    recorded([&] {
+        long_kernel<<<blocks, threads>>>(out, n);
+        asks_whether_done(how, event);
+    });
     recorded([&] { counting_kernel<<<blocks, threads>>>(out, n, done); });
     recorded([&] { reading_kernel<<<1, 128>>>(out, few); });
     recorded([&] {

@@ -57,6 +57,13 @@ def test_blocks_are_left_out_where_nobody_needs_them(program: Path, tmp_path: Pa
     assert two.reason == AGAIN
 
 
+@pytest.mark.parametrize("how", ["a host function", "a callback", "the stream", "the event"])
+def test_a_host_that_asks_whether_all_is_done_may_need_them(program: Path, tmp_path: Path, how: str) -> None:
+    """It may then read memory that both can read, and go by that."""
+    _, long = observed(program, tmp_path, how)
+    assert long.reason == AGAIN
+
+
 def test_the_first_call_of_a_process_leaves_nothing_out(program: Path, tmp_path: Path) -> None:
     """Nothing is known of it; so there a call that is made again finds all it needs."""
     long, *_ = observed(program, tmp_path, "without the first")
