@@ -1,6 +1,6 @@
 // Calls of test_left_out.py. The first one's requests compete for sets of L1. Of the others some end with a long launch, whose
-// blocks beside the sample are run where somebody needs what they leave. The command line leaves out the first call, or says
-// how the host asks whether the second is done.
+// blocks beside the sample are run where somebody needs what they leave. The command line leaves out the first call, says how
+// the host asks whether the second is done, or asks for another call alone.
 #include <cuda_runtime.h>
 #include <string>
 
@@ -41,6 +41,15 @@ __global__ void columns_kernel(const float* in, float* out) {
     out[column] = sum;
 }
 
+// The first block walks for so many steps, the others for so many.
+__global__ void walking_kernel(float* out, int of_first, int of_others) {
+    int steps = blockIdx.x == 0 ? of_first : of_others;
+    float sum = 0;
+    for (int k = 0; k < steps; ++k)
+        sum = sum * 0.5f + out[(threadIdx.x + 33 * k) % 4096];
+    out[4096 + blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
 template <class Work> void recorded(Work work) {
     cudamaster_cpu_record(1);
     work();
@@ -67,10 +76,17 @@ int main(int argc, char** words) {
         return 1;
     cudaMemset(out, 0, 8 * n);
     cudaMemset(done, 0, 4);
+    const std::string how = argc > 1 ? words[1] : "";
+    if (how == "long launches") { // of which the first twenty take the call's budget
+        recorded([&] {
+            for (int launch = 0; launch < 23; ++launch)
+                walking_kernel<<<4096, 32>>>(out, launch == 21 ? 30000 : 20000, launch < 20 ? 20000 : 30000);
+        });
+        return 0;
+    }
     cudaEvent_t event;
     if (cudaEventCreate(&event) || cudaEventRecord(event))
         return 1;
-    const std::string how = argc > 1 ? words[1] : "";
     if (how != "without the first")
         recorded([&] { columns_kernel<<<4, 1024>>>(out, out + n); });
     recorded([&] {

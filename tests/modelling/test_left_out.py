@@ -71,6 +71,19 @@ def test_the_first_call_of_a_process_leaves_nothing_out(program: Path, tmp_path:
     assert (launch.left_out, launch.accesses[2]) == (False, launch.blocks - launch.traced)
 
 
+def test_a_launch_that_begins_as_one_before_has_its_counts_once_the_budget_is_spent(
+    program: Path, tmp_path: Path
+) -> None:
+    """Of the last three the second does more in its first block too, and the others are like those before it."""
+    call = observed(program, tmp_path, "long launches")[0]
+    *before, like, unlike, again = launches(call)
+    steps = [sum(traffic.load[0] for traffic in launch.traffic) / launch.traced for launch in (like, unlike, again)]
+    assert sum(launch.traced for launch in before) * 32 * 2 * 20000 > 1.2e8
+    assert all(launch.left_out for launch in before)
+    assert steps == [20000, 30000, 20000]
+    assert like == again == before[-1]
+
+
 def test_sets_of_l1_do_not_go_by_where_the_host_has_put_memory(program: Path, tmp_path: Path) -> None:
     """Linux puts allocations elsewhere in each process."""
     found = [launches(observed(program, tmp_path)[0])[0] for _ in range(4)]
