@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,11 @@ from made_once import made_once
 
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.process import run_limited
+from cudamaster.modelling import tracing
+from cudamaster.modelling.counts import CallCounts
+from cudamaster.modelling.gpu import Gpu, load
 from cudamaster.modelling.observed import AGAIN, Call, LaunchLine, calls
+from cudamaster.modelling.tracing import NoTrace, trace
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +87,28 @@ def test_a_launch_that_begins_as_one_before_has_its_counts_once_the_budget_is_sp
     assert all(launch.left_out for launch in before)
     assert steps == [20000, 30000, 20000]
     assert like == again == before[-1]
+
+
+def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those behind it come after it there; a case that failed otherwise is not made again."""
+    processes: list[str] = []
+
+    def recorded(_: object, worker: Path, cases: Sequence[str], wanted: Gpu) -> list[CallCounts | NoTrace]:
+        processes.append("".join(cases))
+        reasons = {"b": AGAIN, "d": "a launch failed"}
+        return [
+            NoTrace(reasons[label])
+            if label in reasons and (number or label == "d")
+            else CallCounts(version=1, case=label, events=())
+            for number, label in enumerate(cases)
+        ]
+
+    monkeypatch.setattr(tracing, "recorded", recorded)
+    found = trace(CpuDevice(), Path("judge"), Path("worker"), "abcde", wanted=load(), seed=1)
+    assert [each.reason if isinstance(each, NoTrace) else each.case for each in found] == [
+        *("a", "b", "c", "a launch failed", "e"),
+    ]
+    assert processes == ["abcde", "bcde", "e"]
 
 
 def test_sets_of_l1_do_not_go_by_where_the_host_has_put_memory(program: Path, tmp_path: Path) -> None:
