@@ -53,6 +53,8 @@ def seconds(candidate: Candidate) -> tuple[float, float, float, float]:
     built = monotonic()
     labels = [case.label for case in card.cases if case.sweep]
     found = Modeller(builder, counter(builder, device)).counts(candidate, labels)
+    if all(isinstance(counts, str) for counts in found.values()):
+        raise RuntimeError(f"not counted: {next(iter(found.values()))}")
     gpu = chosen_gpu()
     for counts in found.values():
         if not isinstance(counts, str):

@@ -1,6 +1,8 @@
-// Calls of test_left_out.py. The first one's requests compete for sets of L1; a word on the command line leaves it out. Of the
-// others some end with a long launch, whose blocks beside the sample are run where somebody needs what they leave.
+// Calls of test_left_out.py. The first one's requests compete for sets of L1. Of the others some end with a long launch, whose
+// blocks beside the sample are run where somebody needs what they leave. The command line leaves out the first call, says how
+// the host asks whether the second is done, or asks for another call alone.
 #include <cuda_runtime.h>
+#include <string>
 
 extern "C" void cudamaster_cpu_record(int on);
 
@@ -39,13 +41,34 @@ __global__ void columns_kernel(const float* in, float* out) {
     out[column] = sum;
 }
 
+// The first block walks for so many steps, the others for so many.
+__global__ void walking_kernel(float* out, int of_first, int of_others) {
+    int steps = blockIdx.x == 0 ? of_first : of_others;
+    float sum = 0;
+    for (int k = 0; k < steps; ++k)
+        sum = sum * 0.5f + out[(threadIdx.x + 33 * k) % 4096];
+    out[4096 + blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
 template <class Work> void recorded(Work work) {
     cudamaster_cpu_record(1);
     work();
     cudamaster_cpu_record(0);
 }
 
-int main(int argc, char**) {
+// What lets the host read what a launch has left, without waiting for it.
+void asks_whether_done(const std::string& how, cudaEvent_t event) {
+    if (how == "a host function")
+        cudaLaunchHostFunc(nullptr, [](void*) {}, nullptr);
+    else if (how == "a callback")
+        cudaStreamAddCallback(nullptr, [](cudaStream_t, cudaError_t, void*) {}, nullptr, 0);
+    else if (how == "the stream")
+        cudaStreamQuery(nullptr);
+    else if (how == "the event")
+        cudaEventQuery(event);
+}
+
+int main(int argc, char** words) {
     const int n = 1 << 20, threads = 128, blocks = n / threads;
     float *out, *few;
     unsigned* done;
@@ -53,9 +76,23 @@ int main(int argc, char**) {
         return 1;
     cudaMemset(out, 0, 8 * n);
     cudaMemset(done, 0, 4);
-    if (argc < 2)
+    const std::string how = argc > 1 ? words[1] : "";
+    if (how == "long launches") { // of which the first twenty take the call's budget
+        recorded([&] {
+            for (int launch = 0; launch < 23; ++launch)
+                walking_kernel<<<4096, 32>>>(out, launch == 21 ? 30000 : 20000, launch < 20 ? 20000 : 30000);
+        });
+        return 0;
+    }
+    cudaEvent_t event;
+    if (cudaEventCreate(&event) || cudaEventRecord(event))
+        return 1;
+    if (how != "without the first")
         recorded([&] { columns_kernel<<<4, 1024>>>(out, out + n); });
-    recorded([&] { long_kernel<<<blocks, threads>>>(out, n); });
+    recorded([&] {
+        long_kernel<<<blocks, threads>>>(out, n);
+        asks_whether_done(how, event);
+    });
     recorded([&] { counting_kernel<<<blocks, threads>>>(out, n, done); });
     recorded([&] { reading_kernel<<<1, 128>>>(out, few); });
     recorded([&] {

@@ -630,6 +630,9 @@ void filled(const void*, size_t, size_t whole) {
     if (state().on && whole)
         write_line("{\"event\":\"memset\",\"bytes\":%zu}\n", whole);
 }
+void found_done() {
+    needs_results();
+}
 void synchronised() {
     needs_results();
     if (state().on)
