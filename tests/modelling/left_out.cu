@@ -1,6 +1,7 @@
 // Calls of test_left_out.py. The first one's requests compete for sets of L1. Of the others some end with a long launch, whose
 // blocks beside the sample are run where somebody needs what they leave. The command line leaves out the first call, says how
-// the host asks whether the second is done, or asks for another call alone.
+// the host asks whether the second is done, or asks for another call alone; with two words it has launches that are alike but
+// for the last.
 #include <cuda_runtime.h>
 #include <string>
 
@@ -11,6 +12,27 @@ __global__ void long_kernel(float* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
     for (int k = 0; k < 200; ++k)
+        sum = sum * 0.5f + out[(i + 33 * k) % n];
+    out[n + i] = sum + 1;
+}
+
+// Blocks that are in no sample do far more than those that are.
+__global__ void uneven_kernel(float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, groups = gridDim.x / 8, group = blockIdx.x / 8;
+    bool sampled = false;
+    for (int k = 0; k < 8; ++k)
+        sampled |= group == (groups - 1) * k / 7;
+    float sum = 0;
+    for (int k = 0; k < (sampled ? 50 : 1000); ++k)
+        sum = sum * 0.5f + out[(i + 33 * k) % n];
+    out[n + i] = sum + 1;
+}
+
+// Its blocks are long. Those behind the first may take several times as long.
+__global__ void alike_kernel(float* out, int n, int times) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0, passes = blockIdx.x == 0 ? 40000 : 40000 * times; k < passes; ++k)
         sum = sum * 0.5f + out[(i + 33 * k) % n];
     out[n + i] = sum + 1;
 }
@@ -76,6 +98,13 @@ int main(int argc, char** words) {
         return 1;
     cudaMemset(out, 0, 8 * n);
     cudaMemset(done, 0, 4);
+    if (argc > 2) {
+        recorded([&] {
+            for (int k = 0; k < 8; ++k)
+                alike_kernel<<<1000, threads>>>(out, n, k < 4 + argc ? 1 : 8);
+        });
+        return 0;
+    }
     const std::string how = argc > 1 ? words[1] : "";
     if (how == "long launches") { // of which the first twenty take the call's budget
         recorded([&] {
@@ -94,6 +123,7 @@ int main(int argc, char** words) {
         asks_whether_done(how, event);
     });
     recorded([&] { counting_kernel<<<blocks, threads>>>(out, n, done); });
+    recorded([&] { uneven_kernel<<<blocks, threads>>>(out, n); });
     recorded([&] { reading_kernel<<<1, 128>>>(out, few); });
     recorded([&] {
         long_kernel<<<blocks, threads>>>(out, n);
