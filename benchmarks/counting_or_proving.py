@@ -17,7 +17,7 @@ from time import monotonic
 from cudamaster.build.building import Builder
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.modelling import model
+from cudamaster.modelling import model, tracing
 from cudamaster.modelling.verdicts import Modeller, chosen_gpu, counter
 from cudamaster.models.playbook import PlaybookModel, merged
 from cudamaster.tasks import cards
@@ -47,10 +47,14 @@ def seconds(candidate: Candidate) -> tuple[float, float, float, float]:
         raise RuntimeError(verdict.detail)
     proof = verdict.seconds
     begun = monotonic()
-    builder.traced_worker(candidate)
+    worker = builder.traced_worker(candidate).worker
+    if worker is not None:
+        tracing.prepare(worker)
     built = monotonic()
     labels = [case.label for case in card.cases if case.sweep]
     found = Modeller(builder, counter(builder, device)).counts(candidate, labels)
+    if all(isinstance(counts, str) for counts in found.values()):
+        raise RuntimeError(f"not counted: {next(iter(found.values()))}")
     gpu = chosen_gpu()
     for counts in found.values():
         if not isinstance(counts, str):

@@ -164,6 +164,10 @@ def every(gpu: Gpu) -> list[Without]:
         Without("what fills the GPU before its parts overlap", functions=[(launch_time, "_filling", _waits_only)]),
         Without("warps of a block in step (each waits for its own requests)", {"in_step": 0.0}),
         Without(
+            "requests of a warp in turn (all that are on their way together take as long as one)",
+            functions=[(launch_time, "_in_turn", lambda *given: 0.0)],
+        ),
+        Without(
             "barriers of clusters and of the grid (as those of a block)",
             {
                 "cluster_barrier_cycles": figures.barrier_cycles,

@@ -40,8 +40,8 @@ _Tell = Callable[[Sequence[Case]], list[frozenset[Kernel] | None]]
 @dataclass(frozen=True)
 class Reach:
     """Cases to be checked beside others, each with the lightest timed case of every kernel that it launches and none
-    before it did; those of the kernels that none of them launches; timed cases of which nobody knows what they launch,
-    as a call fails that finds no results of its kernels, or needs too much memory; and the kernels of the second."""
+    before it did; those of the kernels that none of them launches, which are in `left`; and timed cases of which nobody
+    knows what they launch, as a call fails that finds no results of its kernels, or needs too much memory."""
 
     found: tuple[tuple[Case, tuple[Case, ...]], ...] = ()
     unreached: tuple[Case, ...] = ()

@@ -36,7 +36,8 @@ class Figures:
     cluster, by one of the whole grid, by a wait for another block's shared memory (`remote_latency_cycles`), and by a
     fence of all memory, and by the answer of an atomic behind that (`ticket_cycles`). `remote_cycles` is what an SM
     takes for a warp's request to another block's shared memory, `start_cycles` what passes on an SM from the start of a
-    block to that of the next. Where a file lacks one of these it is an H200's, and so are the next three.
+    block to that of the next. Where a file lacks one of these it is an H200's, and so are the next three
+    and `small_alloc_bytes`.
 
     Operations on many lines that share slices of L2 take (lines / 32) ** `crowding_exponent` times as long as on 32 or
     fewer, and at most `crowded_atomics` times. `missed_line_cycles` is what a line that is asked for takes on the way

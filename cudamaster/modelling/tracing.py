@@ -73,7 +73,7 @@ def trace(
                 return device.run_observed(request, report, limit_s * many, notes)
 
             with progress.judging("counting for the model", report, len(left)):
-                counted = recorded(run, worker, left, wanted)
+                counted = recorded(run, worker, left, wanted, seed)
             skipped = _left_out(report)
         results = iter(counted)
         stopped = False
@@ -94,16 +94,19 @@ def _left_out(report: Path) -> dict[int, str]:
 
 
 def recorded(
-    run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str], wanted: Gpu
+    run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str], wanted: Gpu, seed: int = 0
 ) -> tuple[CallCounts | NoTrace, ...]:
-    """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable."""
+    """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable.
+
+    By the seed a few blocks beside the sample are drawn.
+    """
     if not cases:
         return ()
     code = _code_of(worker)
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text(encoding="utf-8")) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
-        notes.write((_multiprocessor(wanted) + _table(code, usage)).encode())
+        notes.write((_multiprocessor(wanted, seed) + _table(code, usage)).encode())
         notes.flush()
         after = notes.tell()
         ran = run(notes)
@@ -147,6 +150,11 @@ def _why_not(stderr: str, *, expired: bool) -> str:
     return f"{uncounted['kernel']}: {uncounted['what']}" if uncounted else faults[-1]
 
 
+def prepare(worker: Path) -> None:
+    """Read from a traced worker what counting needs of it: up to 2 s for a large kernel, once."""
+    _code_of(worker)
+
+
 def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = worker.with_name(f"blocks-{VERSION}.json")
@@ -165,12 +173,12 @@ def _code_of(worker: Path) -> Code:
     return code
 
 
-def _multiprocessor(wanted: Gpu) -> str:
-    """What the observer reads first: what an SM has, by which it gives a block its share of L1, and its clock. Then the
-    figures of counting that it goes by."""
+def _multiprocessor(wanted: Gpu, seed: int) -> str:
+    """What the observer reads first: what an SM has, by which it gives a block its share of L1, its clock, and the seed
+    of what it draws. Then the figures of counting that it goes by."""
     limits = wanted.limits
     parts = (limits.sms, int(wanted.figures.l1_bytes), limits.shared_bytes, limits.reserved_shared_bytes)
-    of_sm = f"{' '.join(map(str, parts))} {limits.warps} {limits.blocks} {int(wanted.figures.clock_mhz)}"
+    of_sm = f"{' '.join(map(str, parts))} {limits.warps} {limits.blocks} {int(wanted.figures.clock_mhz)} {seed}"
     return f"{of_sm}\n{counting.shipped().rules()}\n"
 
 

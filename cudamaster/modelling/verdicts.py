@@ -112,8 +112,13 @@ class Modeller:
         with threads(1) as pool:
             for candidate in {one.id: one for one in candidates if one.id not in self._counts}.values():
                 # Whatever is wrong with a build is reported when it is counted.
-                pool.submit(self._builder.traced_worker, candidate)
+                pool.submit(self._prepare, candidate)
             yield
+
+    def _prepare(self, candidate: Candidate) -> None:
+        worker = self._builder.traced_worker(candidate).worker
+        if worker is not None:
+            tracing.prepare(worker)
 
     def profile(self, candidate: Candidate, label: str) -> Profile | NoProfile:
         """The modelled profile of a candidate's kernels at a timed case, or why there is none."""

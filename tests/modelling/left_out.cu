@@ -1,6 +1,9 @@
-// Calls of test_left_out.py. The first one's requests compete for sets of L1; a word on the command line leaves it out. Of the
-// others some end with a long launch, whose blocks beside the sample are run where somebody needs what they leave.
+// Calls of test_left_out.py. The first one's requests compete for sets of L1. Of the others some end with a long launch, whose
+// blocks beside the sample are run where somebody needs what they leave. The command line leaves out the first call, says how
+// the host asks whether the second is done, or asks for another call alone; with two words it has launches that are alike but
+// for the last.
 #include <cuda_runtime.h>
+#include <string>
 
 extern "C" void cudamaster_cpu_record(int on);
 
@@ -9,6 +12,27 @@ __global__ void long_kernel(float* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
     for (int k = 0; k < 200; ++k)
+        sum = sum * 0.5f + out[(i + 33 * k) % n];
+    out[n + i] = sum + 1;
+}
+
+// Blocks that are in no sample do far more than those that are.
+__global__ void uneven_kernel(float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, groups = gridDim.x / 8, group = blockIdx.x / 8;
+    bool sampled = false;
+    for (int k = 0; k < 8; ++k)
+        sampled |= group == (groups - 1) * k / 7;
+    float sum = 0;
+    for (int k = 0; k < (sampled ? 50 : 1000); ++k)
+        sum = sum * 0.5f + out[(i + 33 * k) % n];
+    out[n + i] = sum + 1;
+}
+
+// Its blocks are long. Those behind the first may take several times as long.
+__global__ void alike_kernel(float* out, int n, int times) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0, passes = blockIdx.x == 0 ? 40000 : 40000 * times; k < passes; ++k)
         sum = sum * 0.5f + out[(i + 33 * k) % n];
     out[n + i] = sum + 1;
 }
@@ -39,13 +63,34 @@ __global__ void columns_kernel(const float* in, float* out) {
     out[column] = sum;
 }
 
+// The first block walks for so many steps, the others for so many.
+__global__ void walking_kernel(float* out, int of_first, int of_others) {
+    int steps = blockIdx.x == 0 ? of_first : of_others;
+    float sum = 0;
+    for (int k = 0; k < steps; ++k)
+        sum = sum * 0.5f + out[(threadIdx.x + 33 * k) % 4096];
+    out[4096 + blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
 template <class Work> void recorded(Work work) {
     cudamaster_cpu_record(1);
     work();
     cudamaster_cpu_record(0);
 }
 
-int main(int argc, char**) {
+// What lets the host read what a launch has left, without waiting for it.
+void asks_whether_done(const std::string& how, cudaEvent_t event) {
+    if (how == "a host function")
+        cudaLaunchHostFunc(nullptr, [](void*) {}, nullptr);
+    else if (how == "a callback")
+        cudaStreamAddCallback(nullptr, [](cudaStream_t, cudaError_t, void*) {}, nullptr, 0);
+    else if (how == "the stream")
+        cudaStreamQuery(nullptr);
+    else if (how == "the event")
+        cudaEventQuery(event);
+}
+
+int main(int argc, char** words) {
     const int n = 1 << 20, threads = 128, blocks = n / threads;
     float *out, *few;
     unsigned* done;
@@ -53,10 +98,32 @@ int main(int argc, char**) {
         return 1;
     cudaMemset(out, 0, 8 * n);
     cudaMemset(done, 0, 4);
-    if (argc < 2)
+    if (argc > 2) {
+        recorded([&] {
+            for (int k = 0; k < 8; ++k)
+                alike_kernel<<<1000, threads>>>(out, n, k < 4 + argc ? 1 : 8);
+        });
+        return 0;
+    }
+    const std::string how = argc > 1 ? words[1] : "";
+    if (how == "long launches") { // of which the first twenty take the call's budget
+        recorded([&] {
+            for (int launch = 0; launch < 23; ++launch)
+                walking_kernel<<<4096, 32>>>(out, launch == 21 ? 30000 : 20000, launch < 20 ? 20000 : 30000);
+        });
+        return 0;
+    }
+    cudaEvent_t event;
+    if (cudaEventCreate(&event) || cudaEventRecord(event))
+        return 1;
+    if (how != "without the first")
         recorded([&] { columns_kernel<<<4, 1024>>>(out, out + n); });
-    recorded([&] { long_kernel<<<blocks, threads>>>(out, n); });
+    recorded([&] {
+        long_kernel<<<blocks, threads>>>(out, n);
+        asks_whether_done(how, event);
+    });
     recorded([&] { counting_kernel<<<blocks, threads>>>(out, n, done); });
+    recorded([&] { uneven_kernel<<<blocks, threads>>>(out, n); });
     recorded([&] { reading_kernel<<<1, 128>>>(out, few); });
     recorded([&] {
         long_kernel<<<blocks, threads>>>(out, n);

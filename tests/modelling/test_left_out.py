@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,11 @@ from made_once import made_once
 
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.process import run_limited
+from cudamaster.modelling import tracing
+from cudamaster.modelling.counts import CallCounts
+from cudamaster.modelling.gpu import Gpu, load
 from cudamaster.modelling.observed import AGAIN, Call, LaunchLine, calls
+from cudamaster.modelling.tracing import NoTrace, trace
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +44,9 @@ def observed(program: Path, folder: Path, *words: str) -> list[Call]:
         return list(calls(notes.read().decode()))
 
 
+DRAWN = 32  # blocks beside the sample that are run although nobody needs them
+
+
 def launches(call: Call) -> list[LaunchLine]:
     return [line for line in call.lines if isinstance(line, LaunchLine)]
 
@@ -48,13 +56,39 @@ def test_blocks_are_left_out_where_nobody_needs_them(program: Path, tmp_path: Pa
 
     Where a second launch reads what the long one would have left, the call is to be made again.
     """
-    first, long, counting, short, two = observed(program, tmp_path)
-    assert {call.reason for call in (first, long, counting, short)} == {None}
+    first, long, counting, uneven, short, two = observed(program, tmp_path)
+    assert {call.reason for call in (first, long, counting, uneven, short)} == {None}
     (launch,) = launches(long)
-    assert (launch.left_out, launch.traced, launch.accesses[2]) == (True, 64, 0)
+    assert (launch.left_out, launch.traced, launch.accesses[2]) == (True, 64, DRAWN)
     (launch,) = launches(counting)
     assert (launch.left_out, launch.accesses[2]) == (False, launch.blocks - launch.traced)
     assert two.reason == AGAIN
+
+
+@pytest.mark.parametrize("how", ["a host function", "a callback", "the stream", "the event"])
+def test_a_host_that_asks_whether_all_is_done_may_need_them(program: Path, tmp_path: Path, how: str) -> None:
+    """It may then read memory that both can read, and go by that."""
+    _, long = observed(program, tmp_path, how)
+    assert long.reason == AGAIN
+
+
+def test_a_few_blocks_that_are_left_out_otherwise_say_whether_the_sample_is_like_them(
+    program: Path, tmp_path: Path
+) -> None:
+    """A kernel may know where samples lie."""
+    _, long, _, uneven, *_ = observed(program, tmp_path)
+    assert tracing._uneven(launches(long)) is None
+    assert "do far more" in (tracing._uneven(launches(uneven)) or "")
+
+
+def test_so_does_a_block_of_a_launch_that_begins_as_one_before_it_did(program: Path, tmp_path: Path) -> None:
+    """Once the budget is spent it has that one's counts, unless its other blocks do far more."""
+    (call,) = observed(program, tmp_path, "launches", "alike")
+    *_, same, other = launches(call)
+    assert (same.accesses[2], other.accesses[2]) == (1, 1)
+    assert other.model_copy(update={"accesses": same.accesses}) == same
+    assert tracing._uneven([same]) is None
+    assert "do far more" in (tracing._uneven([other]) or "")
 
 
 def test_the_first_call_of_a_process_leaves_nothing_out(program: Path, tmp_path: Path) -> None:
@@ -62,6 +96,42 @@ def test_the_first_call_of_a_process_leaves_nothing_out(program: Path, tmp_path:
     long, *_ = observed(program, tmp_path, "without the first")
     (launch,) = launches(long)
     assert (launch.left_out, launch.accesses[2]) == (False, launch.blocks - launch.traced)
+
+
+def test_a_launch_that_begins_as_one_before_has_its_counts_once_the_budget_is_spent(
+    program: Path, tmp_path: Path
+) -> None:
+    """Of the last three the second does more in its first block too, and the others are like those before it."""
+    call = observed(program, tmp_path, "long launches")[0]
+    *before, like, unlike, again = launches(call)
+    steps = [sum(traffic.load[0] for traffic in launch.traffic) / launch.traced for launch in (like, unlike, again)]
+    assert sum(launch.traced for launch in before) * 32 * 2 * 20000 > 1.2e8
+    assert all(launch.left_out for launch in before)
+    assert steps == [20000, 30000, 20000]
+    beside = {"accesses": (0, 0, 0), "threads_instructions": (0, 0)}  # what blocks did that were drawn anew
+    assert len({launch.model_copy(update=beside).model_dump_json() for launch in (before[-1], like, again)}) == 1
+
+
+def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those behind it come after it there; a case that failed otherwise is not made again."""
+    processes: list[str] = []
+
+    def recorded(_: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int) -> list[CallCounts | NoTrace]:
+        processes.append("".join(cases))
+        reasons = {"b": AGAIN, "d": "a launch failed"}
+        return [
+            NoTrace(reasons[label])
+            if label in reasons and (number or label == "d")
+            else CallCounts(version=1, case=label, events=())
+            for number, label in enumerate(cases)
+        ]
+
+    monkeypatch.setattr(tracing, "recorded", recorded)
+    found = trace(CpuDevice(), Path("judge"), Path("worker"), "abcde", wanted=load(), seed=1)
+    assert [each.reason if isinstance(each, NoTrace) else each.case for each in found] == [
+        *("a", "b", "c", "a launch failed", "e"),
+    ]
+    assert processes == ["abcde", "bcde", "e"]
 
 
 def test_sets_of_l1_do_not_go_by_where_the_host_has_put_memory(program: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from functools import cache
 from types import MappingProxyType
 
 from cudamaster.devices.cpu import counting
-from cudamaster.devices.cpu.x86 import ARGUMENTS, CALLED, LOST, NAMES, operands_of
+from cudamaster.devices.cpu.x86 import ARGUMENTS, CALLED, LOST, NAMES, matching, operands_of
 
 _Line = tuple[int, str, str]
 
@@ -40,19 +40,20 @@ def latencies() -> Mapping[str, float]:
 
 _PASSES, _SETTLED = 4, 2  # of a loop, and those of them until its values' times grow alike
 
-_QUIET = re.compile(r"^__tsan_|^__sanitizer_|^cudamaster_cpu_observe_|^_Unwind|^cudamaster_cpu_barrier")
+_QUIET = matching(r"^__tsan_|^__sanitizer_|^cudamaster_cpu_observe_|^_Unwind|^cudamaster_cpu_barrier")
 _LOADS_FRAGMENT = re.compile(r"load_matrix_sync|fill_fragment")
 _PRODUCT = re.compile(r"mma_sync")
-_MEMORY = re.compile(r"^(?P<offset>-?(?:0x)?[0-9a-f]*)\((?P<base>%\w+)?(?:,(?P<index>%\w+)?(?:,\d)?)?\)$")
+_MEMORY = matching(r"^(?P<offset>-?(?:0x)?[0-9a-f]*)\((?P<base>%\w+)?(?:,(?P<index>%\w+)?(?:,\d)?)?\)$")
 _VALUES = (*ARGUMENTS, "xmm0", "xmm1", "xmm2")
-_REPLACES = re.compile(r"^v?(?:mov|lea|cvt|set|lddqu|bsf|bsr|popcnt|lzcnt|tzcnt|pshuf|pop$)")
-_COMPARES = re.compile(r"^(?:cmp[bwlq]?|test[bwlq]?|v?u?comis[sd]|bt[lqw]?)$")
+_REPLACES = matching(r"^v?(?:mov|lea|cvt|set|lddqu|bsf|bsr|popcnt|lzcnt|tzcnt|pshuf|pop$)")
+_COMPARES = matching(r"^(?:cmp[bwlq]?|test[bwlq]?|v?u?comis[sd]|bt[lqw]?)$")
 # Exact divisions and roots go around their long way by a branch.
-_IN_TURN = re.compile(r"^(?:v?(?:div|sqrt)ss|sqrtf)$")
+_IN_TURN = matching(r"^(?:v?(?:div|sqrt)ss|sqrtf)$")
 _EMULATES = "<cudamaster_cpu_lane"
 _SHORT = 8  # blocks of such a loop
-_ZEROES = re.compile(r"^v?p?xor(?:ps|pd)?[lq]?$")
-_USES_FLAGS = re.compile(r"^(?:set|cmov|adc|sbb)")
+_ZEROES = matching(r"^v?p?xor(?:ps|pd)?[lq]?$")
+_WIDE = matching(r"^v?mov(?:[au]p[sd]|dq[au])")
+_USES_FLAGS = matching(r"^(?:set|cmov|adc|sbb)")
 _POINTERS = 16  # that a product of registers is given at most on the stack
 
 
@@ -83,7 +84,7 @@ class _State:
         """Where a value is kept: a register, or a word of the function's own memory; None for other memory."""
         if operand.startswith("%"):
             return None if operand.startswith("%fs:") else NAMES.get(operand[1:], operand[1:])
-        parts = _MEMORY.match(operand)
+        parts = _MEMORY(operand)
         if parts is None:
             return None
         base, offset = parts["base"], int(parts["offset"] or "0", 16)
@@ -95,7 +96,7 @@ class _State:
         return _beside(known, offset) if known is not None and not parts["index"] else None
 
     def of_address(self, operand: str) -> float:
-        parts = _MEMORY.match(operand)
+        parts = _MEMORY(operand)
         if parts is None:
             return self.begin
         names = (part for part in (parts["base"], parts["index"]) if part)
@@ -201,15 +202,16 @@ def _prepared(
     if name.startswith("call"):
         target = CALLED.search(operands)
         called = target[1] if target else ""
+    kinds: Mapping[str, float] = {}
     if called is None:
         kinds = of_place or of_instruction(name, operands)
-    else:
-        kinds = {} if _QUIET.match(called) else of_call(called)
+    elif not _QUIET(called):
+        kinds = of_call(called)
     latency = sum(latencies().get(kind, 0.0) * count for kind, count in kinds.items())
     if unrolled and "counting" in kinds:
         latency /= counting.shipped().unrolled_passes
     words = operands_of(operands)
-    in_turn = _IN_TURN.match(called or name) is not None
+    in_turn = _IN_TURN(called or name) is not None
     return _Instruction(name, operands, words, latency, called, loops, in_turn)
 
 
@@ -254,7 +256,7 @@ def _call(called: str, latency: float, state: _State) -> None:
             state.put(f"fragment {fragment}", state.begin)
     elif _PRODUCT.search(called):
         _product(called, latency, state)
-    elif not _QUIET.match(called):
+    elif not _QUIET(called):
         time = max(state.get(name) for name in _VALUES) + latency
         _forget(state)
         state.put("rax", time)
@@ -289,22 +291,22 @@ def _step(name: str, operands: Sequence[str], latency: float, state: _State) -> 
     if not operands:
         return
     *sources, target = operands
-    if _COMPARES.match(name):
+    if _COMPARES(name):
         state.flags = max(_ready(each, state) for each in operands) + (latency or latencies()["integer"])
         return
     place, address = state.place(target), None
-    if _ZEROES.match(name) and sources == [target]:
+    if _ZEROES(name) and sources == [target]:
         time = state.begin
     elif name.startswith("lea"):
         time = state.of_address(sources[0]) + latency
         address = state.place(sources[0])
     else:
         time = max((_ready(each, state) for each in sources), default=state.begin)
-        if not _REPLACES.match(name):
+        if not _REPLACES(name):
             time = max(time, _ready(target, state))
         elif sources and name.startswith("mov"):
             address = state.address.get(state.place(sources[0]) or "")
-        if _USES_FLAGS.match(name):
+        if _USES_FLAGS(name):
             time = max(time, state.flags)
         time += latency
         if latency and not name.startswith(("mov", "lea")):
@@ -313,13 +315,9 @@ def _step(name: str, operands: Sequence[str], latency: float, state: _State) -> 
         if place.endswith("array"):
             time = max(time, state.get(place))
         state.put(place, time, address)
-        if _wide(name) and " " in place and not place.endswith("array"):
+        if _WIDE(name) and " " in place and not place.endswith("array"):
             for word in range(4, 16, 4):
                 state.put(_beside(place, word), time)
-
-
-def _wide(name: str) -> bool:
-    return re.match(r"^v?mov(?:[au]p[sd]|dq[au])", name) is not None
 
 
 def _ready(operand: str, state: _State) -> float:

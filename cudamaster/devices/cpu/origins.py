@@ -16,24 +16,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from cudamaster.devices.cpu.x86 import ARGUMENTS, CALLED, LOST, MEMORY, NAMES, operands_of
+from cudamaster.devices.cpu.x86 import ARGUMENTS, CALLED, LOST, NAMES, matching, memory_of, operands_of
 
 _Line = tuple[int, str, str]
 _Values = dict[str, frozenset[int]]
 _NONE: frozenset[int] = frozenset()
 _MOST = 16  # places that a value is followed from; of a sum over more loads, the last ones are kept
 
-_LOADS = re.compile(r"^__tsan_(?:unaligned_|volatile_)*(?:read|atomic\d+_load)")
-_LOADED = re.compile(r"^__tsan_(?:unaligned_|volatile_)*(?:read(\d+)|atomic(\d+)_load)")
+_LOADS = matching(r"^__tsan_(?:unaligned_|volatile_)*(?:read|atomic\d+_load)")
+_LOADED = matching(r"^__tsan_(?:unaligned_|volatile_)*(?:read(\d+)|atomic(\d+)_load)")
 _REGISTER = 4  # bytes
-_QUIET = re.compile(r"^__tsan_|^__sanitizer_|^cudamaster_cpu_observe_")
+_QUIET = matching(r"^__tsan_|^__sanitizer_|^cudamaster_cpu_observe_")
 _ARGUMENTS = (*ARGUMENTS, "xmm0", "xmm1", "xmm2")
-_REPLACES = re.compile(r"^v?(?:mov|lea|cvt|set|lddqu|bsf|bsr|popcnt|lzcnt|tzcnt|pshuf)")
-_COMPARES = re.compile(r"^(?:cmp[bwlq]?|test[bwlq]?|v?u?comis[sd]|bt[lqw]?)$")
-_USES_FLAGS = re.compile(r"^(?:set|cmov|adc|sbb)")
+_REPLACES = matching(r"^v?(?:mov|lea|cvt|set|lddqu|bsf|bsr|popcnt|lzcnt|tzcnt|pshuf)")
+_COMPARES = matching(r"^(?:cmp[bwlq]?|test[bwlq]?|v?u?comis[sd]|bt[lqw]?)$")
+_USES_FLAGS = matching(r"^(?:set|cmov|adc|sbb)")
 _FLAGS, _DECIDES = "flags", "decides"  # beside the values: what a branch is decided by, and what has decided the last
-_CHANGES_NOTHING = re.compile(r"^(?:cmp|test|v?u?comis|j|nop|push|pop|ret|ud2|hlt|bt[lqw]?$)")
+_CHANGES_NOTHING = matching(r"^(?:cmp|test|v?u?comis|j|nop|push|pop|ret|ud2|hlt|bt[lqw]?$)")
 _SLOT_BYTES = 4
 # Names of a function's own memory: by the stack pointer, or by %rbp where the function sets that up as its frame.
 _BASES = {"%rsp": "stack", "%frame": "frame"}
@@ -109,7 +110,7 @@ def _plain(lines: Sequence[_Line]) -> Iterator[int]:
     """Loads whose value no other thread changes meanwhile."""
     called = ""
     for place, name, operands in lines:
-        if _LOADS.match(called) and "volatile" not in called and "atomic" not in called:
+        if _LOADS(called) and "volatile" not in called and "atomic" not in called:
             yield place
         called = target[1] if name.startswith("call") and (target := CALLED.search(operands)) else ""
 
@@ -121,7 +122,7 @@ def _loads(blocks: Sequence[Sequence[_Line]]) -> tuple[dict[int, int], dict[int,
     for lines in blocks:
         called = ""
         for place, name, operands in lines:
-            if size := _LOADED.match(called):
+            if size := _LOADED(called):
                 sizes[place], block_of[place] = int(size[1] or size[2]), lines[0][0]
             called = target[1] if name.startswith("call") and (target := CALLED.search(operands)) else ""
     return sizes, block_of
@@ -174,9 +175,9 @@ def _follow(
         if name.startswith("call"):
             target = CALLED.search(operands)
             called = target[1] if target else ""
-        elif _COMPARES.match(name):
+        elif _COMPARES(name):
             values[_FLAGS] = _few(set().union(*(_of_operand(each, values, loaded) for each in operands_of(operands))))
-        elif not _CHANGES_NOTHING.match(name):
+        elif not _CHANGES_NOTHING(name):
             _step(name, operands_of(operands), values, loaded)
 
 
@@ -184,14 +185,14 @@ def _return(
     called: str, place: int, values: _Values, found: dict[int, frozenset[int]], passes_on: Callable[[str], bool]
 ) -> frozenset[int]:
     """A call has come back to `place`; the load that it announced, if any."""
-    loads = _LOADS.match(called) is not None
+    loads = _LOADS(called) is not None
     arguments = _few(set().union(*(values.get(name, _NONE) for name in (_ARGUMENTS[:1] if loads else _ARGUMENTS))))
     for name in LOST:
         values.pop(name, None)
     if loads:
         found[place] = found.get(place, _NONE) | arguments | values.get(_DECIDES, _NONE)
         return frozenset((place,))
-    if _QUIET.match(called):
+    if _QUIET(called):
         return _NONE
     result = arguments
     if not passes_on(called):  # it may load, too
@@ -212,11 +213,11 @@ def _step(name: str, operands: Sequence[str], values: _Values, loaded: frozenset
         came = _of_address(sources[0], values)
     else:
         came = _few(set().union(*(_of_operand(source, values, loaded) for source in sources)) if sources else _NONE)
-        if not _REPLACES.match(name):
+        if not _REPLACES(name):
             came = _few(came | _of_operand(target, values, _NONE))
-        if _USES_FLAGS.match(name):
+        if _USES_FLAGS(name):
             came = _few(came | values.get(_FLAGS, _NONE))
-        elif not _REPLACES.match(name):
+        elif not _REPLACES(name):
             values[_FLAGS] = came
     # What is changed behind a branch hangs on what decides that; what is only taken from the stack again does not.
     if not (sources and name.startswith("mov") and _slots(sources[0], 4) and "(" in sources[0]):
@@ -230,6 +231,7 @@ def _step(name: str, operands: Sequence[str], values: _Values, loaded: frozenset
             values.pop(slot, None)
 
 
+@lru_cache(maxsize=4096)
 def _bytes(name: str) -> int:
     if re.match(r"^v?mov(?:[au]p[sd]|dq[au])", name):
         return 16
@@ -246,23 +248,24 @@ def _of_operand(operand: str, values: _Values, loaded: frozenset[int]) -> frozen
 
 
 def _of_address(operand: str, values: _Values) -> frozenset[int]:
-    parts = MEMORY.match(operand)
+    parts = memory_of(operand)
     if parts is None:
         return _NONE
     names = (NAMES.get(part[1:], part[1:]) for part in (parts["base"], parts["index"]) if part)
     return _few(set().union(*(values.get(name, _NONE) for name in names)))
 
 
-def _slots(operand: str, size: int) -> list[str]:
+@lru_cache(maxsize=1 << 16)
+def _slots(operand: str, size: int) -> tuple[str, ...]:
     """Names of what an operand is: a register, or words of the function's own memory, or all of its elements with an
     index; none for other memory."""
     if operand.startswith("%") and not operand.startswith("%fs:"):
-        return [NAMES.get(operand[1:], operand[1:])]
-    parts = MEMORY.match(operand)
+        return (NAMES.get(operand[1:], operand[1:]),)
+    parts = memory_of(operand)
     if parts is None or parts["base"] not in _BASES:
-        return []
+        return ()
     base = _BASES[parts["base"]]
     if parts["index"]:
-        return [f"{base} array"]
+        return (f"{base} array",)
     offset = int(parts["offset"] or "0", 16) // _SLOT_BYTES
-    return [f"{base} {offset + word}" for word in range(max(size // _SLOT_BYTES, 1))]
+    return tuple(f"{base} {offset + word}" for word in range(max(size // _SLOT_BYTES, 1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 # The whole register, by the name of any of its parts.
@@ -23,10 +24,21 @@ CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
 _WHOLE = frozenset(NAMES.values())
 
 
+def matching(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    """`re.match` of a pattern, for texts that come again and again: names of instructions, operands, functions."""
+    return lru_cache(maxsize=1 << 16)(re.compile(pattern).match)
+
+
 @lru_cache(maxsize=1 << 16)
 def operands_of(text: str) -> tuple[str, ...]:
     """An instruction's operands, the last one is what it changes."""
     return tuple(each.strip() for each in OPERAND.findall(text))
+
+
+@lru_cache(maxsize=1 << 16)
+def memory_of(operand: str) -> re.Match[str] | None:
+    """The parts of an operand in memory, None for others."""
+    return MEMORY.match(operand)
 
 
 def is_whole(operand: str) -> bool:

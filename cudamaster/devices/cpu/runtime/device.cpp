@@ -227,6 +227,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return wait_for_all();
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    observe::found_done();
     return report(refuse_capture(stream));
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -243,12 +244,14 @@ cudaError_t cudaStreamGetAttribute(cudaStream_t, cudaStreamAttrID, cudaStreamAtt
     return report(cudaSuccess);
 }
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data, unsigned) {
+    observe::found_done();
     callback(stream, cudaSuccess, data);
     return report(cudaSuccess);
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
     // A CUDA host function runs on a thread of the driver's, and may not call the API.
     return submit(stream, [=] {
+        observe::found_done();
         std::thread(function, data).join();
         return report(cudaSuccess);
     });
@@ -281,6 +284,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return wait_for_all();
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+    observe::found_done();
     return report(refuse_captured(event));
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t stop) {

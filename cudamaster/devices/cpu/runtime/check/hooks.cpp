@@ -244,6 +244,7 @@ void filled(const void* target, size_t bytes, size_t) {
 }
 
 void synchronised() {}
+void found_done() {}
 void recording(bool) {}
 
 } // namespace observe

@@ -4,6 +4,7 @@
 #include "executor.h"
 #include "trace/lines.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -236,10 +237,23 @@ struct Launch {
     // Plain accesses of blocks that are recorded and of those that are run beside them.
     std::atomic<Count> own_accesses{0}, other_accesses{0}, other_blocks{0};
     std::atomic<Count> own_instructions{0}, other_instructions{0};
+    // Where most blocks are left out: first blocks of the clusters that are run beside the sample, ascending, and the accesses
+    // and instructions of each block.
+    std::vector<unsigned long long> drawn;
+    std::vector<Count> drawn_accesses, drawn_instructions;
+    bool draws(unsigned long long block) const {
+        return std::binary_search(drawn.begin(), drawn.end(), block - block % plan.cluster_blocks);
+    }
 
     std::atomic<Count> multiplications{0}; // of blocks that are recorded
 
     void note(Count accesses, Count instructions, Count multiplied, bool recorded) {
+        if (!recorded && !drawn.empty()) {
+            std::lock_guard<std::mutex> lock(mutex);
+            drawn_accesses.push_back(accesses);
+            drawn_instructions.push_back(instructions);
+            return;
+        }
         (recorded ? own_accesses : other_accesses) += accesses;
         (recorded ? own_instructions : other_instructions) += instructions;
         multiplications += recorded ? multiplied : 0;

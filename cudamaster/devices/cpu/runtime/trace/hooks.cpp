@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <utility>
 
 namespace executor {
@@ -21,10 +22,11 @@ namespace trace {
 
 namespace {
 
-constexpr Count kRecordedOfCall = 120'000'000;   // events of threads that are recorded in one call ...
-constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
-constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
-constexpr Count kExecutedForNobody = 20'000'000; // of blocks that are not recorded and that nobody needs
+constexpr Count kRecordedOfCall = 120'000'000;       // events of threads that are recorded in one call ...
+constexpr Count kRecordedOfLaunch = 40'000'000;      // ... and in one launch
+constexpr Count kExecutedOfCall = 1'500'000'000;     // that take place in one call, recorded or not
+constexpr Count kExecutedForNobody = 2'000'000;      // of blocks that are not recorded and that nobody needs
+constexpr unsigned kLeastDrawn = 2, kMostDrawn = 32; // clusters beside the sample, where most are left out
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
 constexpr Count kExecutedWaiting =
     6'000'000'000; // the same where no block may be left out, since others wait for it
@@ -57,8 +59,9 @@ struct Recording {
     std::unique_ptr<Launch> launch;
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
-    // Of launches with long blocks that left out others, by what was written of their first cluster alone.
-    std::map<std::string, std::string> written;
+    unsigned long long seed = 0;          // of which clusters are drawn: kernels do not know it
+    // Launches with long blocks that left out others, by what was written of their first cluster alone.
+    std::map<std::string, std::unique_ptr<Launch>> written;
     // What would be written of the first cluster of the launch at hand, empty if its blocks are short.
     std::string first;
     bool as_before = false;
@@ -136,7 +139,7 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
     return 1;
 }
 
-// A line each of what an SM of the GPU has and of the figures that counting goes by, and the table of instructions: a line
+// A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by, and the table of instructions: a line
 // "place instructions number" each, lines "< number origin" for loads whose address comes from other loads, "@ number
 // first" for basic blocks of a loop that is made one block, "! number" for loads whose values are split, "~ number" for
 // loops whose passes wait for each other, "+ number" for additions whose lanes at one address are one, "r place registers"
@@ -149,10 +152,13 @@ void read_program(int input) {
         char line[128];
         unsigned place = 0, weight = 0, order = 0;
         Multiprocessor sm;
+        unsigned long long seed = 0;
         if (std::fgets(line, sizeof line, file) &&
-            std::sscanf(line, "%zu %zu %zu %zu %zu %zu %zu", &sm.count, &sm.l1_bytes, &sm.shared_bytes,
-                        &sm.reserved_bytes, &sm.warps, &sm.blocks, &sm.clock_mhz) == 7)
+            std::sscanf(line, "%zu %zu %zu %zu %zu %zu %zu %llu", &sm.count, &sm.l1_bytes, &sm.shared_bytes,
+                        &sm.reserved_bytes, &sm.warps, &sm.blocks, &sm.clock_mhz, &seed) >= 7) {
             state().multiprocessor = sm;
+            state().seed = seed;
+        }
         Rules rules;
         if (std::fgets(line, sizeof line, file) &&
             std::sscanf(line, "%llu %llu %llu %llu %llu %llu %llu %llu %llu", &rules.unrolled_passes,
@@ -254,6 +260,24 @@ Plan plan_of(const Job& job, Count wanted) {
     for (size_t i : chosen)
         plan.groups.push_back(groups[i]);
     return plan;
+}
+
+// At most so many clusters that are not in the sample, at random places. They say whether those in the sample are like
+// others: a kernel may know which these are.
+std::vector<unsigned long long> draw(const Plan& plan, unsigned most) {
+    Recording& recording = state();
+    const unsigned long long size = plan.cluster_blocks, clusters = plan.blocks / size;
+    std::set<unsigned long long> found;
+    // A grid that is not much more than its sample may have fewer.
+    for (unsigned tried = 0; tried < 8 * most && found.size() < most; ++tried) {
+        unsigned long long mixed = recording.seed += 0x9e3779b97f4a7c15; // splitmix64
+        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+        mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+        mixed ^= mixed >> 31;
+        if (unsigned long long block = mixed % clusters * size; !plan.has(block))
+            found.insert(block);
+    }
+    return {found.begin(), found.end()};
 }
 
 // That of a block of the running thread's cluster, null where it is not recorded: all of a cluster are, or none.
@@ -365,8 +389,14 @@ bool wants_pass(const Job& job, unsigned pass) {
         recording.first = launch->line(job);
         recording.as_before =
             recording.recorded >= kRecordedOfCall && recording.written.count(recording.first);
-        if (recording.as_before)
-            return false;
+        if (recording.as_before) {
+            launch->plan.groups = {0};
+            launch->plan.group_blocks = job.cluster_size;
+            launch->plan.only_those = true;
+            launch->stage = Stage::kAll;
+            launch->drawn = draw(launch->plan, 1);
+            return !launch->drawn.empty();
+        }
     }
     if (pass < 2) {
         launch->stage = pass == 0 ? Stage::kFirstBlock : Stage::kOtherTrials;
@@ -374,7 +404,7 @@ bool wants_pass(const Job& job, unsigned pass) {
             launch->common = launch->all;
         return true;
     }
-    if (pass > 2 || launch->tried.size() == job.blocks)
+    if (pass > 2 || recording.as_before || launch->tried.size() == job.blocks)
         return false;
     launch->stage = Stage::kAll;
     Count each = std::max<Count>((launch->events + launch->dropped) / std::max<Count>(launch->traced, 1), 1);
@@ -396,6 +426,13 @@ bool wants_pass(const Job& job, unsigned pass) {
     launch->plan.only_those = all > (needed ? may : std::min(may, kExecutedForNobody));
     recording.lacking = launch->plan.only_those && all <= may;
     recording.executed += launch->plan.only_those ? 0 : all;
+    if (launch->plan.only_those) {
+        Count cost = (each + of_products) * job.cluster_size;
+        Count many = std::clamp<Count>(kExecutedForNobody / cost, kLeastDrawn, kMostDrawn);
+        if (many * cost <= may)
+            launch->drawn = draw(launch->plan, static_cast<unsigned>(many));
+        recording.executed += launch->drawn.size() * cost;
+    }
     return true;
 }
 
@@ -409,13 +446,15 @@ void launch_ends(const Job& job) {
         needs_results();
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
-    else if (recording.as_before)
-        write_all(recording.written[recording.first]);
-    else {
-        std::string line = launch->line(job);
-        write_all(line);
+    else if (recording.as_before) {
+        Launch& before = *recording.written[recording.first];
+        before.drawn_accesses = launch->drawn_accesses;
+        before.drawn_instructions = launch->drawn_instructions;
+        write_all(before.line(job));
+    } else {
+        write_all(launch->line(job));
         if (!recording.first.empty() && launch->plan.only_those && !launch->waiting && !launch->talks)
-            recording.written[recording.first] = line;
+            recording.written[recording.first] = std::move(launch);
     }
 }
 
@@ -430,7 +469,7 @@ bool wants_block(const Job& job, unsigned long long number) {
         return block >= job.cluster_size && launch->plan.tries(block);
     if (std::find(launch->tried.begin(), launch->tried.end(), block) != launch->tried.end())
         return false;
-    return !launch->plan.only_those || launch->plan.has(block);
+    return !launch->plan.only_those || launch->plan.has(block) || launch->draws(block);
 }
 
 void block_begins(Worker& self, unsigned long long number) {
@@ -632,6 +671,9 @@ void copied(const void*, size_t, size_t whole, bool host) {
 void filled(const void*, size_t, size_t whole) {
     if (state().on && whole)
         write_line("{\"event\":\"memset\",\"bytes\":%zu}\n", whole);
+}
+void found_done() {
+    needs_results();
 }
 void synchronised() {
     needs_results();
