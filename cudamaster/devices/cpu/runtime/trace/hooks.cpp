@@ -60,8 +60,9 @@ struct Recording {
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
     unsigned long long seed = 0;          // of which clusters are drawn: kernels do not know it
-    // Launches with long blocks that left out others, by what was written of their first cluster alone.
-    std::map<std::string, std::unique_ptr<Launch>> written;
+    // Launches with long blocks that left out others, by what was written of their first cluster alone: what was written of
+    // them, and themselves without the lines that they touched, which are many.
+    std::map<std::string, std::pair<std::string, std::unique_ptr<Launch>>> written;
     // What would be written of the first cluster of the launch at hand, empty if its blocks are short.
     std::string first;
     bool as_before = false;
@@ -277,6 +278,11 @@ std::vector<unsigned long long> draw(const Plan& plan, unsigned most) {
     return {found.begin(), found.end()};
 }
 
+// Where the line of a launch says what blocks beside the sample do.
+std::pair<size_t, size_t> of_blocks_beside(const std::string& line) {
+    return {line.find(",\"accesses\":"), line.find(",\"executed\":")};
+}
+
 // That of a block of the running thread's cluster, null where it is not recorded: all of a cluster are, or none.
 Tracer* tracer_of(const Worker& block) {
     return recorder ? static_cast<Tracer*>(block.observer) : nullptr;
@@ -444,14 +450,21 @@ void launch_ends(const Job& job) {
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
     else if (recording.as_before) {
-        Launch& before = *recording.written[recording.first];
-        before.drawn_accesses = launch->drawn_accesses;
-        before.drawn_instructions = launch->drawn_instructions;
-        write_all(before.line(job));
+        const auto& [line, before] = recording.written[recording.first];
+        before->drawn_accesses = launch->drawn_accesses;
+        before->drawn_instructions = launch->drawn_instructions;
+        const std::string anew = before->line(job);
+        const auto [begin, end] = of_blocks_beside(line);
+        const auto [from, to] = of_blocks_beside(anew);
+        write_all(line.substr(0, begin) + anew.substr(from, to - from) + line.substr(end));
     } else {
-        write_all(launch->line(job));
-        if (!recording.first.empty() && launch->plan.only_those && !launch->waiting && !launch->talks)
-            recording.written[recording.first] = std::move(launch);
+        std::string line = launch->line(job);
+        write_all(line);
+        if (!recording.first.empty() && launch->plan.only_those && !launch->waiting && !launch->talks) {
+            launch->groups.clear();
+            launch->all = launch->common = {};
+            recording.written[recording.first] = {std::move(line), std::move(launch)};
+        }
     }
 }
 
