@@ -22,11 +22,13 @@ namespace trace {
 
 namespace {
 
-constexpr Count kRecordedOfCall = 120'000'000;       // events of threads that are recorded in one call ...
-constexpr Count kRecordedOfLaunch = 40'000'000;      // ... and in one launch
-constexpr Count kExecutedOfCall = 1'500'000'000;     // that take place in one call, recorded or not
-constexpr Count kExecutedForNobody = 2'000'000;      // of blocks that are not recorded and that nobody needs
-constexpr unsigned kLeastDrawn = 2, kMostDrawn = 32; // clusters beside the sample, where most are left out
+constexpr Count kRecordedOfCall = 120'000'000;   // events of threads that are recorded in one call ...
+constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
+constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
+constexpr Count kExecutedForNobody = 2'000'000;  // of blocks that are not recorded and that nobody needs
+constexpr Count kExecutedToCompare =
+    8'000'000; // of clusters drawn beside the sample, where most blocks are left out
+constexpr unsigned kLeastDrawn = 2, kMostDrawn = 32; // how many that are
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
 constexpr Count kExecutedWaiting =
     6'000'000'000; // the same where no block may be left out, since others wait for it
@@ -140,10 +142,10 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
     return 1;
 }
 
-// A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by, and the table of instructions: a line
-// "place instructions number" each, lines "< number origin" for loads whose address comes from other loads, "@ number
-// first" for basic blocks of a loop that is made one block, "! number" for loads whose values are split, "~ number" for
-// loops whose passes wait for each other, "r place registers" for kernels, and the empty line that ends it.
+// A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by; then the
+// table of instructions: a line "place instructions number" each, lines "< number origin" for loads whose address comes from
+// other loads, "@ number first" for basic blocks of a loop that is made one block, "! number" for loads whose values are split,
+// "~ number" for loops whose passes wait for each other, "r place registers" for kernels, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -431,10 +433,9 @@ bool wants_pass(const Job& job, unsigned pass) {
     recording.executed += launch->plan.only_those ? 0 : all;
     if (launch->plan.only_those) {
         Count cost = (each + of_products) * job.cluster_size;
-        Count many = std::clamp<Count>(kExecutedForNobody / cost, kLeastDrawn, kMostDrawn);
-        if (many * cost <= may)
-            launch->drawn = draw(launch->plan, static_cast<unsigned>(many));
-        recording.executed += launch->drawn.size() * cost;
+        Count drawn =
+            before < 8 ? std::clamp<Count>(kExecutedToCompare / cost, kLeastDrawn, kMostDrawn) : kLeastDrawn;
+        launch->drawn = draw(launch->plan, static_cast<unsigned>(drawn));
     }
     return true;
 }
