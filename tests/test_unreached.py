@@ -202,9 +202,16 @@ def test_heavy_cases_are_left_out_if_a_timed_case_runs_all_of_their_kernels() ->
     light, heavy = (card.cases[0].model_copy(update={"weight": weight}) for weight in (1e6, 1e7))
     found = Reach(((light, (near,)), (heavy, (near, far))))
     assert found.light == [light]
-    assert found.heavy(lambda case: False) == [heavy]
-    assert found.heavy(lambda case: case == near) == [heavy]
-    assert found.heavy(lambda case: True) == []
+    assert found.heavy(lambda case: False) == ([heavy], [])
+    assert found.heavy(lambda case: case == near) == ([heavy], [])
+    assert found.heavy(lambda case: True) == ([], [])
+
+
+def test_cases_that_are_too_heavy_for_three_sets_of_inputs_have_one() -> None:
+    card = cards.load("matrix_mul")
+    quick, slow = (card.cases[0].model_copy(update={"weight": weight}) for weight in (7e7, 8e7))
+    both = Reach(((quick, (card.cases[0],)), (slow, (card.cases[0],))))
+    assert both.heavy(lambda case: False) == ([quick], [slow])
 
 
 def test_no_size_is_asked_for_twice() -> None:

@@ -28,6 +28,7 @@ _ENOUGH = 1e7  # weight to which cases are made lighter, as far as they can be, 
 _MOST_WEIGHT = 1.1e9  # ... and that none is beyond, ...
 _MOST_TOTAL = 2.2e9  # ... nor all of an evaluation together: 1e8 are up to a second, on two cores
 _LIGHT = 1e6
+_THRICE = 7e7  # to which a case is called on three sets of inputs, and else on one
 _MOST_STEPS = 32  # runs that look for a smaller case, for one kernel
 _CALL_LIMIT_S = 10.0  # of a call that executes no kernel
 _LIMIT_S = 120.0  # of all calls of a run
@@ -53,9 +54,12 @@ class Reach:
         """The cases that take little time under a memory checker."""
         return [case for case, _ in self.found if case.weight <= _LIGHT]
 
-    def heavy(self, runs: Callable[[Case], bool]) -> list[Case]:
-        """The others, without those whose kernels all have a timed case that runs anyway."""
-        return [case for case, timed in self.found if case.weight > _LIGHT and not all(map(runs, timed))]
+    def heavy(self, runs: Callable[[Case], bool]) -> tuple[list[Case], list[Case]]:
+        """The others, without those whose kernels all have a timed case that runs anyway: those that are called
+        on three sets of inputs, and those that are too heavy for that."""
+        heavy = [case for case, timed in self.found if case.weight > _LIGHT and not all(map(runs, timed))]
+        quick = [case for case in heavy if case.weight <= _THRICE]
+        return quick, [case for case in heavy if case.weight > _THRICE]
 
     def notes(self, runs: Callable[[Case], bool]) -> tuple[str, ...]:
         """What remains unchecked, in sentences; timed cases that run are checked."""

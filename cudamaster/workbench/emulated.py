@@ -83,7 +83,12 @@ class EmulatedChecks:
             return Checked(checked, notes)
         reach = self._reach(build, seed)
         notes = (*notes, *reach.notes(runs))
-        for executable, cases, sets in ((build.debug, reach.light, None), (build.worker, reach.heavy(runs), 1)):
+        quick, slow = reach.heavy(runs)
+        for executable, cases, sets in (
+            (build.debug, reach.light, None),
+            (build.worker, quick, None),
+            (build.worker, slow, 1),
+        ):
             if cases and checked.status is Status.CORRECT:
                 try:
                     checked = joined(checked, self._trials.run(_reaching_trial(executable, seed, cases, sets)))

@@ -22,11 +22,13 @@ namespace trace {
 
 namespace {
 
-constexpr Count kRecordedOfCall = 120'000'000;       // events of threads that are recorded in one call ...
-constexpr Count kRecordedOfLaunch = 40'000'000;      // ... and in one launch
-constexpr Count kExecutedOfCall = 1'500'000'000;     // that take place in one call, recorded or not
-constexpr Count kExecutedForNobody = 2'000'000;      // of blocks that are not recorded and that nobody needs
-constexpr unsigned kLeastDrawn = 2, kMostDrawn = 32; // clusters beside the sample, where most are left out
+constexpr Count kRecordedOfCall = 120'000'000;   // events of threads that are recorded in one call ...
+constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
+constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
+constexpr Count kExecutedForNobody = 2'000'000;  // of blocks that are not recorded and that nobody needs
+constexpr Count kExecutedToCompare =
+    8'000'000; // of clusters drawn beside the sample, where most blocks are left out
+constexpr unsigned kLeastDrawn = 2, kMostDrawn = 32; // how many that are
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
 constexpr Count kExecutedWaiting =
     6'000'000'000; // the same where no block may be left out, since others wait for it
@@ -60,8 +62,9 @@ struct Recording {
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
     unsigned long long seed = 0;          // of which clusters are drawn: kernels do not know it
-    // Launches with long blocks that left out others, by what was written of their first cluster alone.
-    std::map<std::string, std::unique_ptr<Launch>> written;
+    // Launches with long blocks that left out others, by what was written of their first cluster alone: what was written of
+    // them, and themselves without the lines that they touched, which are many.
+    std::map<std::string, std::pair<std::string, std::unique_ptr<Launch>>> written;
     // What would be written of the first cluster of the launch at hand, empty if its blocks are short.
     std::string first;
     bool as_before = false;
@@ -139,11 +142,11 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
     return 1;
 }
 
-// A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by, and the table of instructions: a line
-// "place instructions number" each, lines "< number origin" for loads whose address comes from other loads, "@ number
-// first" for basic blocks of a loop that is made one block, "! number" for loads whose values are split, "~ number" for
-// loops whose passes wait for each other, "+ number" for additions whose lanes at one address are one, "r place registers"
-// for kernels, and the empty line that ends it.
+// A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by; then the
+// table of instructions: a line "place instructions number" each, lines "< number origin" for loads whose address comes from
+// other loads, "@ number first" for basic blocks of a loop that is made one block, "! number" for loads whose values are split,
+// "~ number" for loops whose passes wait for each other, "+ number" for additions whose lanes at one address are one, "r place
+// registers" for kernels, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -278,6 +281,11 @@ std::vector<unsigned long long> draw(const Plan& plan, unsigned most) {
             found.insert(block);
     }
     return {found.begin(), found.end()};
+}
+
+// Where the line of a launch says what blocks beside the sample do.
+std::pair<size_t, size_t> of_blocks_beside(const std::string& line) {
+    return {line.find(",\"accesses\":"), line.find(",\"executed\":")};
 }
 
 // That of a block of the running thread's cluster, null where it is not recorded: all of a cluster are, or none.
@@ -428,10 +436,9 @@ bool wants_pass(const Job& job, unsigned pass) {
     recording.executed += launch->plan.only_those ? 0 : all;
     if (launch->plan.only_those) {
         Count cost = (each + of_products) * job.cluster_size;
-        Count many = std::clamp<Count>(kExecutedForNobody / cost, kLeastDrawn, kMostDrawn);
-        if (many * cost <= may)
-            launch->drawn = draw(launch->plan, static_cast<unsigned>(many));
-        recording.executed += launch->drawn.size() * cost;
+        Count drawn =
+            before < 8 ? std::clamp<Count>(kExecutedToCompare / cost, kLeastDrawn, kMostDrawn) : kLeastDrawn;
+        launch->drawn = draw(launch->plan, static_cast<unsigned>(drawn));
     }
     return true;
 }
@@ -447,14 +454,21 @@ void launch_ends(const Job& job) {
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
     else if (recording.as_before) {
-        Launch& before = *recording.written[recording.first];
-        before.drawn_accesses = launch->drawn_accesses;
-        before.drawn_instructions = launch->drawn_instructions;
-        write_all(before.line(job));
+        const auto& [line, before] = recording.written[recording.first];
+        before->drawn_accesses = launch->drawn_accesses;
+        before->drawn_instructions = launch->drawn_instructions;
+        const std::string anew = before->line(job);
+        const auto [begin, end] = of_blocks_beside(line);
+        const auto [from, to] = of_blocks_beside(anew);
+        write_all(line.substr(0, begin) + anew.substr(from, to - from) + line.substr(end));
     } else {
-        write_all(launch->line(job));
-        if (!recording.first.empty() && launch->plan.only_those && !launch->waiting && !launch->talks)
-            recording.written[recording.first] = std::move(launch);
+        std::string line = launch->line(job);
+        write_all(line);
+        if (!recording.first.empty() && launch->plan.only_those && !launch->waiting && !launch->talks) {
+            launch->groups.clear();
+            launch->all = launch->common = {};
+            recording.written[recording.first] = {std::move(line), std::move(launch)};
+        }
     }
 }
 
