@@ -136,7 +136,7 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
 
 def test_sets_of_l1_do_not_go_by_where_the_host_has_put_memory(program: Path, tmp_path: Path) -> None:
     """Linux puts allocations elsewhere in each process."""
-    found = [launches(observed(program, tmp_path)[0])[0] for _ in range(4)]
+    found = [launches(observed(program, tmp_path, "the first alone")[0])[0] for _ in range(4)]
     missed = [sum(traffic.load[2] for traffic in launch.traffic) for launch in found]
     asked = sum(traffic.load[1] for traffic in found[0].traffic)
     assert asked / 2 < missed[0] < asked, "some are still there in the second pass"
