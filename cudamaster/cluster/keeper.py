@@ -84,6 +84,7 @@ class _OnNode:
         until = time.monotonic() + _REMOVING_S
         while self._temporary is not None and Path(self._temporary).exists() and time.monotonic() < until:
             shutil.rmtree(self._temporary, ignore_errors=True)  # fails where a program's end still writes a file
+            time.sleep(0.01)
 
     def trouble(self) -> str | None:
         """What is wrong with this node itself, whatever it was asked to do; None if nothing is seen."""

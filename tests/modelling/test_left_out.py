@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from made_once import made_once
+from traced_program import traced_program
 
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.process import run_limited
@@ -20,16 +20,7 @@ from cudamaster.modelling.tracing import NoTrace, trace
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """left_out.cu, traced."""
-
-    def build(folder: Path) -> None:
-        device = CpuDevice()
-        source = Path(__file__).with_name("left_out.cu").read_text()
-        compiled = device.compile_observed(source, ["-O3"], "candidate", folder, "trace")
-        assert compiled.object is not None, compiled.log
-        linked = device.link_observed([compiled.object], folder / "run", "trace")
-        assert linked.object is not None, linked.log
-
-    return made_once(tmp_path_factory, "left-out", build) / "run"
+    return traced_program(tmp_path_factory, "left_out.cu")
 
 
 def observed(program: Path, folder: Path, *words: str) -> list[Call]:
