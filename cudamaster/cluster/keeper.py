@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -46,6 +48,7 @@ from cudamaster.tasks.cards import TaskCard
 from cudamaster.workbench.evaluation import Workbench
 
 TEMPORARY = "cudamaster-node-"
+_REMOVING_S = 2.0  # for files that come while they are removed
 _SOME_BYTES = bytes(1 << 16)
 
 
@@ -78,8 +81,10 @@ class _OnNode:
     def end(self) -> None:
         """End all programs that run here, and remove their files: this process is about to be ended."""
         process.end_all()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        until = time.monotonic() + _REMOVING_S
+        while self._temporary is not None and Path(self._temporary).exists() and time.monotonic() < until:
+            shutil.rmtree(self._temporary, ignore_errors=True)  # fails where a program's end still writes a file
+            time.sleep(0.01)
 
     def trouble(self) -> str | None:
         """What is wrong with this node itself, whatever it was asked to do; None if nothing is seen."""

@@ -151,7 +151,7 @@ def _why_not(stderr: str, *, expired: bool) -> str:
 
 
 def prepare(worker: Path) -> None:
-    """Read from a traced worker what counting needs of it: up to 2 s for a large kernel, once."""
+    """Read from a traced worker what counting needs of it: half a minute for the largest kernels, once."""
     _code_of(worker)
 
 

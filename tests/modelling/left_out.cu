@@ -118,6 +118,8 @@ int main(int argc, char** words) {
         return 1;
     if (how != "without the first")
         recorded([&] { columns_kernel<<<4, 1024>>>(out, out + n); });
+    if (how == "the first alone")
+        return 0;
     recorded([&] {
         long_kernel<<<blocks, threads>>>(out, n);
         asks_whether_done(how, event);

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from made_once import made_once
+from traced_program import traced_program
 
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.process import run_limited
@@ -20,16 +20,7 @@ from cudamaster.modelling.tracing import NoTrace, trace
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """left_out.cu, traced."""
-
-    def build(folder: Path) -> None:
-        device = CpuDevice()
-        source = Path(__file__).with_name("left_out.cu").read_text()
-        compiled = device.compile_observed(source, ["-O3"], "candidate", folder, "trace")
-        assert compiled.object is not None, compiled.log
-        linked = device.link_observed([compiled.object], folder / "run", "trace")
-        assert linked.object is not None, linked.log
-
-    return made_once(tmp_path_factory, "left-out", build) / "run"
+    return traced_program(tmp_path_factory, "left_out.cu")
 
 
 def observed(program: Path, folder: Path, *words: str) -> list[Call]:
@@ -136,7 +127,7 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
 
 def test_sets_of_l1_do_not_go_by_where_the_host_has_put_memory(program: Path, tmp_path: Path) -> None:
     """Linux puts allocations elsewhere in each process."""
-    found = [launches(observed(program, tmp_path)[0])[0] for _ in range(4)]
+    found = [launches(observed(program, tmp_path, "the first alone")[0])[0] for _ in range(4)]
     missed = [sum(traffic.load[2] for traffic in launch.traffic) for launch in found]
     asked = sum(traffic.load[1] for traffic in found[0].traffic)
     assert asked / 2 < missed[0] < asked, "some are still there in the second pass"

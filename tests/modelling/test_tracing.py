@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 from made_once import made_once
+from traced_program import traced_program
 
 from cudamaster.devices.cpu import flow, instructions
-from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.process import run_limited
 from cudamaster.modelling import gpu
 from cudamaster.modelling.counts import CallCounts, Launch, Other
@@ -97,16 +97,7 @@ CALLS = (
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """traced_kernels.cu, traced."""
-
-    def build(folder: Path) -> None:
-        device = CpuDevice()
-        source = Path(__file__).with_name("traced_kernels.cu").read_text()
-        compiled = device.compile_observed(source, ["-O3"], "candidate", folder, "trace")
-        assert compiled.object is not None, compiled.log
-        linked = device.link_observed([compiled.object], folder / "run", "trace")
-        assert linked.object is not None, linked.log
-
-    return made_once(tmp_path_factory, "traced-kernels", build) / "run"
+    return traced_program(tmp_path_factory, "traced_kernels.cu")
 
 
 def counted(program: Path, wanted: gpu.Gpu) -> Mapping[str, CallCounts | NoTrace]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from traced_program import traced_program
 
-from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.process import run_limited
 from cudamaster.modelling import gpu, model
 from cudamaster.modelling.counts import CallCounts, Launch, Products
@@ -42,14 +41,7 @@ Calls = Mapping[str, "CallCounts | NoTrace"]
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> Calls:
     """Counts of each call of traced_hopper_kernels.cu."""
-    folder = tmp_path_factory.mktemp("traced")
-    device = CpuDevice()
-    source = Path(__file__).with_name("traced_hopper_kernels.cu").read_text()
-    compiled = device.compile_observed(source, ["-O3"], "candidate", folder, "trace")
-    assert compiled.object is not None, compiled.log
-    linked = device.link_observed([compiled.object], folder / "run", "trace")
-    assert linked.object is not None, linked.log
-    program = linked.object
+    program = traced_program(tmp_path_factory, "traced_hopper_kernels.cu")
     found = recorded(
         lambda notes: run_limited(
             [str(program)], 120, environment={"CUDAMASTER_CPU_TRACE": str(notes.fileno())}, held=[notes.fileno()]

@@ -480,6 +480,7 @@ __global__ void __launch_bounds__(kFewThreads)
 }
 
 constexpr int kBins = 2048;
+static_assert(kBins == 4 * kThreads, "each thread sums four bins");
 constexpr int kSampled = kItems * kThreads; // samples whose bins are counted
 constexpr int kCrowd = 1024;                // keys of a bin of samples, at most
 constexpr int kReach = 32;                  // keys of a bin in a bucket, at most
