@@ -157,16 +157,17 @@ def prepare(worker: Path) -> None:
 
 def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
-    kept = worker.with_name(f"code-{VERSION}.json")
+    kept = worker.with_name(f"blocks-{VERSION}.json")
     if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
-        order, split, alone, *others = json.loads(kept.read_text(encoding="utf-8"))
+        order, split, alone, ones, *others = json.loads(kept.read_text(encoding="utf-8"))
         of_places, origins, functions, chains, loops = (
             {int(place): found for place, found in each.items()} for each in others
         )
-        return Code(of_places, order, origins, functions, chains, loops, split, alone)
+        return Code(of_places, order, origins, functions, chains, loops, split, alone, ones)
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    kinds = (code.order, code.split, code.alone, code.blocks, code.origins, code.functions, code.chains, code.loops)
+    lists = (code.order, code.split, code.alone, code.ones)
+    kinds = (*lists, code.blocks, code.origins, code.functions, code.chains, code.loops)
     making.write_text(json.dumps(kinds), encoding="utf-8")
     making.replace(kept)
     return code
@@ -194,6 +195,7 @@ def _table(code: Code, usage: Sequence[ptxas.Usage]) -> str:
     lines += [f"@ {numbers[place]} {numbers[first]}\n" for place, first in code.loops.items()]
     lines += [f"! {numbers[place]}\n" for place in code.split if place in numbers]
     lines += [f"~ {numbers[place]}\n" for place in code.alone if place in numbers]
+    lines += [f"+ {numbers[place]}\n" for place in code.ones if place in numbers]
     registers = {found.symbol: found.registers for found in usage}
     for place, symbol in code.functions.items():
         if many := registers.get(symbol):

@@ -67,6 +67,10 @@ CALLS = (
     "behind a branch",
     "behind a store",
     "tickets",
+    "additions",
+    "ones",
+    "twos",
+    "ones with answers",
     "copies of known sizes",
     "a spin",
     "a spin with sleeps",
@@ -79,6 +83,9 @@ CALLS = (
     "filled behind a branch",
     "a search",
     "a scan",
+    "signed steps",
+    "unsigned steps",
+    "passes left alone",
     "pieces of two bytes",
     "pieces of four bytes",
     "a sector after the other",
@@ -182,6 +189,9 @@ def test_arithmetic_of_64_bits_costs_what_a_gpu_makes_of_it(
         ("filled behind a branch", 16 / 4),
         ("a search", 10),
         ("a scan", 13),
+        ("signed steps", 3),
+        ("unsigned steps", 12),
+        ("passes left alone", 12),
         ("pieces of two bytes", 2),
         ("pieces of four bytes", 1),
     ],
@@ -190,8 +200,8 @@ def test_loads_are_on_their_way_together_where_a_gpus_compiler_has_them_so(
     calls: Mapping[str, CallCounts | NoTrace], name: str, waits: float
 ) -> None:
     """Predicates leave a loop one block, which is unrolled, and shared memory is not where it loads from. But a search
-    has its addresses from what it loads, and a scan does not know whether it goes on. Where pieces of registers meet
-    whole ones, these are split at once."""
+    has its addresses from what it loads, a scan does not know whether it goes on, unsigned numbers may wrap around, and
+    a text may ask for passes as they are. Where pieces of registers meet whole ones, these are split at once."""
     waits_of_warp = only(calls, name).waits_of_warp
     assert waits_of_warp is not None
     assert waits_of_warp.mean == waits
@@ -306,6 +316,14 @@ def test_bank_conflicts(calls: Mapping[str, CallCounts | NoTrace], name: str, wa
     assert (shared.store_requests, shared.store_wavefronts) == (1, wavefronts)
 
 
+@pytest.mark.parametrize(("name", "wavefronts"), [("ones", 1), ("twos", 32), ("ones with answers", 32)])
+def test_additions_of_one_to_one_counter_are_one(
+    calls: Mapping[str, CallCounts | NoTrace], name: str, wavefronts: int
+) -> None:
+    """If nobody takes the answer."""
+    assert only(calls, name).shared.atomic_wavefronts == wavefronts
+
+
 def test_padding_takes_conflicts_away(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     """32 rows are written along and read across: 32 banks deep without padding."""
     plain, padded = only(calls, "transposed").shared, only(calls, "transposed, padded").shared
@@ -349,8 +367,8 @@ def test_threads_that_left_a_loop_wait(calls: Mapping[str, CallCounts | NoTrace]
     assert 32 <= launch.instructions.fp32 <= 34
     assert 0.5 < launch.instructions.active_share < 0.6
     assert launch.waits_of_warp is not None
-    # A GPU's compiler has four passes together, and of those beyond a multiple of four two, and then one.
-    assert launch.waits_of_warp.mean == 32 / 4 + 2
+    # A GPU's compiler has four passes together, and those beyond a multiple of four one at a time.
+    assert launch.waits_of_warp.mean == 32 / 4 + 3
 
 
 def test_barriers_are_counted_per_warp(calls: Mapping[str, CallCounts | NoTrace]) -> None:
@@ -510,10 +528,13 @@ def test_no_load_is_asked_for_before_a_store_that_comes_first(calls: Mapping[str
 
 
 def test_fences_behind_questions_are_not_waited_for(calls: Mapping[str, CallCounts | NoTrace]) -> None:
-    """Of 15 fences four come behind stores, an addition and a load; the answers of three atomics right behind them."""
+    """Of 15 fences six come behind stores, additions and a load; the answers of three atomics right behind them. Of 400
+    half come behind additions, which are no tickets, the others behind atomics that change nothing, one a ticket."""
     launch = only(calls, "tickets")
-    assert launch.fences.largest == 4
+    assert launch.fences.largest == 6
     assert launch.tickets.largest == 3
+    launch = only(calls, "additions")
+    assert (launch.fences.largest, launch.tickets.largest) == (200, 1)
 
 
 def test_a_cooperative_launch_too_long_to_be_run_whole_has_counts(calls: Mapping[str, CallCounts | NoTrace]) -> None:

@@ -213,6 +213,34 @@ __global__ void tickets_kernel(const float* in, float* out, int* tickets) {
     *flag = 1;
 }
 
+// Additions with a fence behind each, which go on, and questions by atomics that change nothing.
+__global__ void adding_kernel(float* out, int* flag, int times) {
+    for (int i = 0; i < times; ++i) {
+        atomicAdd(out + threadIdx.x, 1.0f);
+        __threadfence();
+    }
+    for (int i = 0; i < times; ++i) {
+        if (atomicAdd(flag, 0) || atomicCAS(flag, 1, 2) == 1 || atomicMax(flag, 0))
+            break;
+        __threadfence();
+    }
+}
+
+// All lanes add to one counter: one, two, or one, whose answer they take.
+template <int Kind> __global__ void counter_kernel(int* out) {
+    __shared__ int counter;
+    if (threadIdx.x == 0)
+        counter = 0;
+    __syncthreads();
+    if (Kind == 0)
+        atomicAdd(&counter, 1);
+    if (Kind == 1)
+        atomicAdd(&counter, 2);
+    int answer = Kind == 2 ? atomicAdd(&counter, 1) : 0;
+    __syncthreads();
+    out[threadIdx.x] = counter + answer;
+}
+
 // The first blocks take `steps` more than the others.
 __global__ void long_grid_kernel(float* out, int first, int steps) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -376,7 +404,7 @@ template <int Stages> __global__ void ring_kernel(const float4* in, float* out, 
 // What is loaded behind a branch goes to shared memory, a float a pass.
 __global__ void filled_kernel(const float* in, float* out, int count, int n) {
     __shared__ float kept[1024];
-    for (int i = threadIdx.x; i < count; i += blockDim.x)
+    for (int i = threadIdx.x; i < count; i += 32)
         kept[i] = i < n ? in[i] : 0.0f;
     __syncthreads();
     out[threadIdx.x] = kept[5 * threadIdx.x % count];
@@ -401,6 +429,22 @@ __global__ void scan_kernel(const float* in, int* out) {
     while (in[threadIdx.x + 32 * i] < 1.0f)
         ++i;
     out[threadIdx.x] = i;
+}
+
+// How many passes there are, nvcc can tell if numbers do not wrap around.
+template <class Number> __global__ void steps_kernel(const float* in, float* out, Number n, Number step) {
+    float sum = 0;
+    for (Number i = threadIdx.x; i < n; i += step)
+        sum += in[i];
+    out[threadIdx.x] = sum;
+}
+
+__global__ void left_alone_kernel(const float* in, float* out, int n) {
+    float sum = 0;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < n; i += 32)
+        sum += in[i];
+    out[threadIdx.x] = sum;
 }
 
 // 16 bytes at once, or piece by piece: two of them, which need each other not.
@@ -540,6 +584,11 @@ int main(int argc, char**) {
     recorded([&] { behind_store_kernel<false><<<1, 32>>>(in, out, 4); });
     recorded([&] { behind_store_kernel<true><<<1, 32>>>(in, out, 4); });
     recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });
+    cudaMemset(counters, 0, 4);
+    recorded([&] { adding_kernel<<<1, 32>>>(out, counters, 200); });
+    recorded([&] { counter_kernel<0><<<1, 32>>>(counters); });
+    recorded([&] { counter_kernel<1><<<1, 32>>>(counters); });
+    recorded([&] { counter_kernel<2><<<1, 32>>>(counters); });
     recorded([&] { known_sizes_kernel<<<1, 32>>>(in, out); });
     cudaMemset(in, 0, 4096);
     cudaMemset(out, 0, 4096);
@@ -558,6 +607,9 @@ int main(int argc, char**) {
         one = 1.0f;
     cudaMemcpy(in + 12 * 32, ones, sizeof ones, cudaMemcpyHostToDevice);
     recorded([&] { scan_kernel<<<1, 32>>>(in, (int*)out); });
+    recorded([&] { steps_kernel<int><<<1, 32>>>(in, out, 12 * 32, 32); });
+    recorded([&] { steps_kernel<unsigned><<<1, 32>>>(in, out, 12 * 32, 32); });
+    recorded([&] { left_alone_kernel<<<1, 32>>>(in, out, 12 * 32); });
     cudaMemset(in, 0, n * 4);
     recorded([&] { pieces_kernel<<<1, 32>>>((short*)in, (Pieces<short>*)out, 100, true); });
     recorded([&] { pieces_kernel<<<1, 32>>>((int*)in, (Pieces<int>*)out, 100, true); });

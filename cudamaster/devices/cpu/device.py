@@ -21,7 +21,7 @@ from elftools.elf.sections import SymbolTableSection
 
 from cudamaster.core import keys, resources
 from cudamaster.core.values import Hardware, Hold
-from cudamaster.devices.cpu import ptx, selftest, symbols, toolchain
+from cudamaster.devices.cpu import ptx, rolled, selftest, symbols, toolchain
 from cudamaster.devices.cpu.rewrite import PtxError, Unsupported, rewrite
 from cudamaster.devices.cpu.sides import MixedSides, refuse_mixed_sides
 from cudamaster.devices.cpu.unsupported import unsupported_in
@@ -178,7 +178,7 @@ class CpuDevice:
     ) -> tuple[bool, str]:
         ok, log = False, ""
         # g++ refuses its own pragma before anything but a loop.
-        for tried in [_unrolled(text), text] if observer == "trace" else [text]:
+        for tried in [_unrolled(rolled.marked(text)), _unrolled(text), text] if observer == "trace" else [text]:
             rewritten.write_text(_with_head(tried, rewritten.stem), encoding="utf-8")
             ok, log = _call(command)
             if ok:

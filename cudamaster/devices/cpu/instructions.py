@@ -6,7 +6,8 @@ vector instructions, compiled as toolchain.py says, which is near what nvcc make
 
 - moves, stack traffic and call-outs cost nothing: a GPU has registers enough, and accesses to memory are counted apart
 - four passes of a loop of one block, or of one whose branches nvcc makes predicates, pay once for its counting and its
-  jump, since nvcc unrolls it; such branches cost nothing
+  jump, if nvcc can tell how many there are (passes.py) and is not told to leave them (rolled.py); such branches cost
+  nothing
 - a product and a sum of one block are one fused instruction
 - a call of a function that is one instruction on a GPU, or a subroutine there too, counts as that
 
@@ -28,7 +29,7 @@ from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import addresses, chains, counting, flow, origins, x86
+from cudamaster.devices.cpu import addresses, chains, counting, flow, ones, origins, passes, rolled, x86
 
 _FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
@@ -153,7 +154,8 @@ class Code:
     those of the loads that its address is made from (origins.py), `functions` symbols by where they begin, `chains` of
     a basic block the cycles of instructions that wait for each other (chains.py), and `loops`, of one that nvcc makes
     into one with others of its loop, the first of these. `split` are loads whose values are taken apart behind them,
-    `alone` places in loops whose passes wait for each other. Addresses count from where the program lies."""
+    `alone` places in loops whose passes wait for each other, and `ones` additions whose lanes at one address are one
+    (ones.py). Addresses count from where the program lies."""
 
     blocks: Mapping[int, Mapping[str, float]]
     order: Sequence[int]
@@ -163,6 +165,7 @@ class Code:
     loops: Mapping[int, int] = field(default_factory=dict)
     split: Sequence[int] = ()
     alone: Sequence[int] = ()
+    ones: Sequence[int] = ()
 
 
 def code_of(executable: Path) -> Code:
@@ -192,8 +195,10 @@ def code_in(listing: str) -> Code:
     looped: dict[int, int] = {}
     split: list[int] = []
     alone: list[int] = []
+    merged: list[int] = []
     for lines in _functions(listing):
         stretches = list(_stretches(lines))
+        merged += ones.places(lines)
         places = {stretch.start: stretch.places for stretch in stretches}
         following = {stretch.start: stretch.following for stretch in stretches}
         in_order = flow.in_order(places, following)
@@ -206,7 +211,14 @@ def code_in(listing: str) -> Code:
         values = addresses.values_of(blocks, following)
         simple = flow.simple_loops(in_order, following).values()
         chasing = [inside for inside in simple if _chases(inside, in_order, places, following, found_origins)]
-        alone += [place for inside in chasing for start in inside for place in places[start]]
+        apart = [
+            inside
+            for inside in simple
+            if passes.countless(inside, of_start, following)
+            or any(rolled.is_marked(of_start[start]) for start in inside)
+        ]
+        each = frozenset(start for inside in apart for start in inside)
+        alone += [place for inside in (*chasing, *apart) for start in inside for place in places[start]]
         shared = [inside for inside in simple if inside not in chasing]
         predicated = _predicated(shared, of_start, values)
         emulated = {start for inside in simple if _emulates(inside, of_start) for start in inside}
@@ -224,7 +236,8 @@ def code_in(listing: str) -> Code:
                 words = sum(_LANE in operands for _, _, operands in stretch.lines)
                 found.setdefault(last, Counter()).update({"integer": -words})
                 continue
-            found.setdefault(last, Counter()).update(_kinds(stretch, values, predicated.get(stretch.start)))
+            times = 1 if stretch.start in each else counting.shipped().unrolled_passes
+            found.setdefault(last, Counter()).update(_kinds(stretch, values, predicated.get(stretch.start), times))
             if more := cycles.get(stretch.start, 0.0):
                 chained[last] = chained.get(last, 0.0) + more
     functions = {int(head[1], 16): head[2] for line in listing.splitlines() if (head := _FUNCTION.match(line))}
@@ -237,6 +250,7 @@ def code_in(listing: str) -> Code:
         looped,
         split,
         alone,
+        merged,
     )
 
 
@@ -343,10 +357,10 @@ def _jump(stretch: _Stretch, name: str, operands: str, address: int, lines: _Lin
 
 
 def _kinds(
-    stretch: _Stretch, values: Mapping[int, Mapping[str, float]], loop: frozenset[int] | None
+    stretch: _Stretch, values: Mapping[int, Mapping[str, float]], loop: frozenset[int] | None, times: float
 ) -> dict[str, float]:
-    """What a stretch's instructions stand for. nvcc unrolls a loop of one stretch, or `loop`: so many passes pay once
-    for its counting."""
+    """What a stretch's instructions stand for. nvcc makes so many passes one in a loop of one stretch, or `loop`: they
+    pay once for its counting."""
     found: dict[str, float] = {}
     for place, name, operands in stretch.lines:
         for kind, count in _of_line(place, name, operands, values).items():
@@ -355,7 +369,7 @@ def _kinds(
         found.pop("control", None)
     elif stretch.start in stretch.following or loop is not None:
         for kind in ("counting", "control"):
-            found[kind] = found.get(kind, 0) / counting.shipped().unrolled_passes
+            found[kind] = found.get(kind, 0) / times
     return found
 
 

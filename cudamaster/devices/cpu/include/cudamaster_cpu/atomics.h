@@ -29,6 +29,8 @@ template <class Type, class Change> CUDAMASTER_CPU_ONE Type atomic_update(Type* 
         if (next_bits == old)
             spun();
         if (__atomic_compare_exchange_n(bits, &old, next_bits, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+            if (next_bits == old)
+                CUDAMASTER_CPU_SEES_UNCHANGED();
             __builtin_memcpy(static_cast<void*>(&value), &old, sizeof value);
             return value;
         }
@@ -36,8 +38,10 @@ template <class Type, class Change> CUDAMASTER_CPU_ONE Type atomic_update(Type* 
 }
 
 template <class Type> CUDAMASTER_CPU_ONE Type atomic_add_integer(Type* address, Type value) {
-    if (!value)
+    if (!value) {
+        CUDAMASTER_CPU_SEES_UNCHANGED();
         spun();
+    }
     return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
 }
 
@@ -88,8 +92,10 @@ CUDAMASTER_CPU_ATOMIC(atomicDec, unsigned int,
     CUDAMASTER_CPU_ONE inline type atomicCAS(type* address, type compare, type value) {                      \
         CUDAMASTER_CPU_SEES_ATOMIC(address);                                                                 \
         type old = compare;                                                                                  \
-        if (!__atomic_compare_exchange_n(address, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))   \
+        if (!__atomic_compare_exchange_n(address, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) { \
+            CUDAMASTER_CPU_SEES_UNCHANGED();                                                                 \
             cudamaster_cpu::spun();                                                                          \
+        }                                                                                                    \
         return old;                                                                                          \
     }                                                                                                        \
     inline type atomicCAS_block(type* address, type compare, type value) {                                   \

@@ -8,6 +8,8 @@ void cudamaster_cpu_record(int on);
 #if defined(CUDAMASTER_CPU_OBSERVED)
 // An atomic on `bytes` at `address` is about to be made by the instruction before `site`. Not before it changes memory.
 void cudamaster_cpu_observe_atomic(const void* address, unsigned int bytes, const void* site);
+// The last one has changed nothing there, so a thread that waits may have made it, who knows how often.
+void cudamaster_cpu_observe_unchanged(void);
 // A fence: of the block (0), the device (1) or the system (2).
 void cudamaster_cpu_observe_fence(int scope);
 // An arrival or a wait at an mbarrier with the scope of the cluster, of which a GPU's compiler makes a fence of all memory.
@@ -41,6 +43,7 @@ unsigned long long cudamaster_cpu_observe_clock(int nanoseconds);
 #define CUDAMASTER_CPU_PART __attribute__((always_inline))
 #define CUDAMASTER_CPU_SEES_ATOMIC(address)                                                                  \
     cudamaster_cpu_observe_atomic(address, sizeof *(address), __builtin_return_address(0))
+#define CUDAMASTER_CPU_SEES_UNCHANGED() cudamaster_cpu_observe_unchanged()
 #define CUDAMASTER_CPU_SEES_FENCE(scope) cudamaster_cpu_observe_fence(scope)
 #define CUDAMASTER_CPU_SEES_CLUSTER_FENCE() cudamaster_cpu_observe_cluster_fence()
 #define CUDAMASTER_CPU_SEES_SLEEP(nanoseconds) cudamaster_cpu_observe_sleep(nanoseconds)
@@ -51,6 +54,7 @@ unsigned long long cudamaster_cpu_observe_clock(int nanoseconds);
 #define CUDAMASTER_CPU_CONST
 #define CUDAMASTER_CPU_PART
 #define CUDAMASTER_CPU_SEES_ATOMIC(address)
+#define CUDAMASTER_CPU_SEES_UNCHANGED()
 #define CUDAMASTER_CPU_SEES_FENCE(scope)
 #define CUDAMASTER_CPU_SEES_CLUSTER_FENCE()
 #define CUDAMASTER_CPU_SEES_SLEEP(nanoseconds)

@@ -114,6 +114,7 @@ void cudamaster_cpu_observe_atomic(const void* address, unsigned int bytes, cons
     observe_access(address, bytes, kAtomic | kWrite | kReads, site);
 }
 
+void cudamaster_cpu_observe_unchanged() {}
 void cudamaster_cpu_observe_cluster_fence() {}
 void cudamaster_cpu_observe_sleep(unsigned) {}
 void cudamaster_cpu_observe_uncounted(const char*) {}

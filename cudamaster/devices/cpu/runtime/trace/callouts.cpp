@@ -224,6 +224,12 @@ void cudamaster_cpu_observe_atomic(const void* address, unsigned bytes, const vo
     asks(address);
     access(Act::kAtomic, address, bytes, site);
 }
+void cudamaster_cpu_observe_unchanged() {
+    if (Tracer* tracer = recorder) {
+        Lane& lane = tracer->lane(worker->linear);
+        lane.added = lane.added_before;
+    }
+}
 void cudamaster_cpu_observe_fragment(const void* address, unsigned bytes, int stored, const void* site) {
     accesses += 1;
     access(stored ? Act::kStore : Act::kLoad, address, bytes, site);
@@ -234,8 +240,9 @@ void cudamaster_cpu_observe_fence(int scope) {
     if (!tracer || scope < 1)
         return;
     Lane& lane = tracer->lane(worker->linear);
-    lane.fenced = lane.stored || lane.used || (lane.added && !lane.fences);
+    lane.fenced = lane.stored || lane.used || lane.added;
     lane.fences += lane.fenced;
+    lane.added_to = lane.stored || lane.used ? 0 : lane.added_to;
     lane.stored = lane.used = lane.added = false;
 }
 void cudamaster_cpu_observe_cluster_fence() {

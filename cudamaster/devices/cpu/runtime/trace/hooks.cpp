@@ -145,7 +145,8 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 // A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by; then the
 // table of instructions: a line "place instructions number" each, lines "< number origin" for loads whose address comes from
 // other loads, "@ number first" for basic blocks of a loop that is made one block, "! number" for loads whose values are split,
-// "~ number" for loops whose passes wait for each other, "r place registers" for kernels, and the empty line that ends it.
+// "~ number" for loops whose passes wait for each other, "+ number" for additions whose lanes at one address are one, "r place
+// registers" for kernels, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -186,8 +187,10 @@ void read_program(int input) {
                 continue;
             }
             char sign[2] = {};
-            if (std::sscanf(line, "%1[!~] %u", sign, &order) == 2 && order < kPlaces) {
-                std::vector<bool>& those = *sign == '!' ? program.split : program.alone;
+            if (std::sscanf(line, "%1[!~+] %u", sign, &order) == 2 && order < kPlaces) {
+                std::vector<bool>& those = *sign == '!'   ? program.split
+                                           : *sign == '~' ? program.alone
+                                                          : program.ones;
                 those.resize(std::max<size_t>(those.size(), order + 1));
                 those[order] = true;
                 continue;

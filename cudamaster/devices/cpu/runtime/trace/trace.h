@@ -20,6 +20,7 @@
 #include <memory>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace executor {
@@ -60,7 +61,9 @@ struct Lane {
     unsigned long long tickets = 0;       // atomics behind a fence
     bool stored = false;                  // since its last fence, or used memory otherwise but to ask:
     bool used = false;                    // who asks again and again has nothing to wait for
-    bool added = false;                   // by an atomic, before its first fence
+    bool added = false;                   // changed something by an atomic
+    bool added_before = false;            // by one before the last
+    unsigned long long added_to = 0;      // where, if it did nothing else before its last fence
     bool fenced = false;                  // since it used memory last
     unsigned long long copies_waited = 0; // one after another: what was begun together comes together
     std::vector<Copying> copying;         // on their way, the oldest first
@@ -264,7 +267,8 @@ extern __thread Count steps_left;
 // Ends the block, which has come to its limit: others stand for it (hooks.cpp).
 [[noreturn]] void leave_out();
 
-// A fence waits for what was done in global memory, and an atomic is its ticket if nothing of that comes between them.
+// A fence waits for what was done in global memory, and an atomic is its ticket if nothing of that comes between them, but
+// for one that only goes on with what it did before the fence.
 inline void Tracer::uses(unsigned thread, Act kind, unsigned long long address, bool asks) {
     Lane& lane = lanes_[thread];
     if (shared_.has(address)) {
@@ -275,8 +279,11 @@ inline void Tracer::uses(unsigned thread, Act kind, unsigned long long address, 
     lane.stored |= kind == Act::kStore;
     if (!lane.used && !asks && kind != Act::kAtomic)
         lane.used = range_of(address) != nullptr; // and no parameter
-    lane.added |= kind == Act::kAtomic;
-    lane.tickets += lane.fenced && kind == Act::kAtomic;
+    if (kind == Act::kAtomic) {
+        lane.tickets += lane.fenced && lane.added_to != address;
+        lane.added_before = std::exchange(lane.added, true);
+        lane.added_to = address;
+    }
     lane.fenced = false;
 }
 

@@ -161,9 +161,8 @@ void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
 }
 
 // The warp leaves a block that may have been a loop by itself. Compilers for GPUs make four passes into one: what these
-// ask for is on its way together. Of those beyond a multiple of four nvcc makes two into one as well, and one by itself,
-// in front of the others or, as here, behind them. Lanes with different numbers of passes take their turns, so a warp has
-// most of both.
+// ask for is on its way together. Those beyond a multiple of four come one at a time, in front of the others or, as here,
+// behind them. Lanes with different numbers of passes take their turns, so a warp has most of both.
 void Tracer::ends_loop(WarpTrace& warp) {
     size_t number = passes_.size(), alone = 0, fours = 0;
     if (number > 1) {
@@ -172,7 +171,7 @@ void Tracer::ends_loop(WarpTrace& warp) {
             size_t own = 0;
             for (const Pass& pass : passes_)
                 own += pass.lanes >> i & 1;
-            alone = std::max(alone, (own % unrolled + 1) / 2);
+            alone = std::max(alone, own % unrolled);
             fours = std::max(fours, own / unrolled);
         }
         Count waits = 0, remote_waits = 0;
@@ -187,6 +186,7 @@ void Tracer::ends_loop(WarpTrace& warp) {
             fours *= std::min(times, unrolled);
         size_t left = number - alone,
                chosen = 0; // before the last few, so many at even distances stand for all
+        fours = std::min(fours, left);
         passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0, 0});
         for (size_t k = 0; k < number; ++k) {
             bool rest = k >= left, counts = rest || (fours && k * fours / left == chosen);
@@ -322,7 +322,8 @@ Count Tracer::sends_of(const Step& step, const unsigned long long* lines, const 
 void Tracer::take_shared(WarpTrace& warp, const Step& step, bool remote) {
     unsigned kind = step.kind == Act::kAtomic ? 2 : step.kind == Act::kStore ? 1 : 0;
     ++counts_.shared.requests[kind];
-    counts_.shared.wavefronts[kind] += wavefronts_of(step, step.kind != Act::kAtomic);
+    counts_.shared.wavefronts[kind] +=
+        wavefronts_of(step, step.kind != Act::kAtomic || program_->is_one(step.number));
     loaded_shared_ |= step.kind == Act::kLoad;
     stored_shared_ |= step.kind == Act::kStore;
     stored_ |= step.kind == Act::kAtomic || (remote && step.kind == Act::kStore);

@@ -142,8 +142,10 @@ template <class... Tags> CUDAMASTER_CPU_ONE Bits<Tags...> atom_one(Bits<Tags...>
 template <class... Tags>
 CUDAMASTER_CPU_ONE Bits<Tags...> atom_cas(Bits<Tags...>* at, Bits<Tags...> compare, Bits<Tags...> value) {
     CUDAMASTER_CPU_SEES_ATOMIC(at);
-    if (!__atomic_compare_exchange_n(at, &compare, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    if (!__atomic_compare_exchange_n(at, &compare, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        CUDAMASTER_CPU_SEES_UNCHANGED();
         spun();
+    }
     return compare;
 }
 template <class... Tags> CUDAMASTER_CPU_PART inline Bits<Tags...>* atomic_place(B64 address) {
