@@ -125,6 +125,16 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
     assert processes == ["abcde", "bcde", "e"]
 
 
+@pytest.mark.parametrize("threads", ["1", "4"])
+def test_the_block_that_is_the_last_is_in_the_sample(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: str
+) -> None:
+    """However many blocks this host runs at a time, and whichever of them takes longest."""
+    monkeypatch.setenv("CUDAMASTER_CPU_THREADS", threads)
+    (launch,) = launches(observed(program, tmp_path, "a ticket")[0])
+    assert sum(traffic.load[0] for traffic in launch.traffic) >= 2 * 1024
+
+
 def test_sets_of_l1_do_not_go_by_where_the_host_has_put_memory(program: Path, tmp_path: Path) -> None:
     """Linux puts allocations elsewhere in each process."""
     found = [launches(observed(program, tmp_path, "the first alone")[0])[0] for _ in range(4)]
