@@ -190,7 +190,6 @@ class Launch(_Counted):
     traffic: tuple[Traffic, ...] = ()
     shared: Shared = Shared()
     products: Products = Products()
-    local_requests: Annotated[_Count, Field(exclude=True)] = 0  # in counts from before; nothing is made of them
     contention: Contention = Contention()
     barriers: Spread
     cluster_barriers: Spread = Spread(mean=0, largest=0)  # those of them that are the cluster's
