@@ -2,6 +2,8 @@
 
     FOLDER/TASK-PRECISION/HASH.json    one kernel: {"task", "precision", "kernel", "code", "cases": {label: counts}}
 
+and "compilers", those that have made its object, as that says itself: a driver may find another compiler than its own.
+
 A case that could not be counted has the reason in place of counts. `pack` makes one file of a folder for the checkout.
 
 Kernels with a changed constant are counted too: those of gpu_model_variants.py that were measured, or all of them as
@@ -27,6 +29,7 @@ from typing import Any
 
 import gpu_model_variants
 import kernel_metrics
+from elftools.elf.elffile import ELFFile
 
 from cudamaster.build.building import Builder
 from cudamaster.core import resources
@@ -126,20 +129,30 @@ def count_one(folder: Path, task: str, precision: str, code: str, most: int) -> 
     card, device = cards.load(task), CpuDevice()
     builder = Builder(card, Precision(precision), device)
     count = verdicts.counter(builder, device)
-    begun, failed = time.monotonic(), ""
+    begun, failed, compilers = time.monotonic(), "", set(kept.get("compilers", ()))
     for label in kernel.cases(most):
         if label in done:
             continue
         with builder.using(kernel.candidate):
             found = count(kernel.candidate, [label], SEED)[label]
+            worker = builder.traced_worker(kernel.candidate).worker
+            compilers |= compilers_of(worker.with_name("candidate.o")) if worker else set()
         done[label] = found if isinstance(found, str) else found.model_dump(mode="json")
         failed = found if isinstance(found, str) else failed
         path.parent.mkdir(parents=True, exist_ok=True)
-        head = {"task": task, "precision": precision, "kernel": kernel.name, "code": kernel.code}
+        head: dict[str, Any] = {"task": task, "precision": precision, "kernel": kernel.name, "code": kernel.code}
+        head["compilers"] = sorted(compilers)
         new = path.with_suffix(".new")
         new.write_text(json.dumps({**head, "cases": done}, separators=(",", ":")))
         new.replace(path)
     return f"{len(done)} cases, {time.monotonic() - begun:.1f} s{': ' + failed if failed else ''}"
+
+
+def compilers_of(file: Path) -> set[str]:
+    """Those that have made an object, with their versions."""
+    with file.open("rb") as opened:
+        section = ELFFile(opened).get_section_by_name(".comment")
+        return {word.decode() for word in section.data().split(b"\0") if word} if section else set()
 
 
 def count_all(folder: Path, jobs: int, pattern: str, most: int, limit_s: float) -> None:
@@ -205,15 +218,18 @@ def pack(folder: Path, file: Path) -> None:
 
     Counts of kernels whose text has changed are left out.
     """
-    lines = []
+    lines, compilers = [], set[str]()
     current = {
         kernel.file(folder) for name in cards.names() for each in BENCHMARK_PRECISIONS for kernel in kernels(name, each)
     }
     for path in sorted(current & set(folder.glob("*/*.json"))):
         kept = json.loads(path.read_text())
+        compilers.update(kept.get("compilers", ()))
         head = {name: kept[name] for name in ("task", "precision", "kernel", "code")}
         for label, counts in sorted(kept["cases"].items()):
             lines.append(json.dumps({**head, "case": label, "counts": counts}, separators=(",", ":"), sort_keys=True))
+    if len(compilers) > 1:
+        sys.exit(f"Counts are by several compilers, which make other code: {', '.join(sorted(compilers))}.")
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
         packed.write(("\n".join(lines) + "\n").encode())

@@ -72,6 +72,17 @@ __global__ void walking_kernel(float* out, int of_first, int of_others) {
     out[4096 + blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
+// One of its blocks, which is in no sample, takes longest. The block that finds that all others are over adds up more.
+__global__ void ticket_kernel(float* out, int slow, unsigned* done) {
+    volatile float sum = 0;
+    for (int k = 0; k < (blockIdx.x == slow ? 3000000 : 1); ++k)
+        sum = sum * 0.5f + 1;
+    out[blockIdx.x] = sum;
+    if (atomicAdd(done, 1) == gridDim.x - 1)
+        for (int k = 0; k < gridDim.x; ++k)
+            out[gridDim.x] += out[k];
+}
+
 template <class Work> void recorded(Work work) {
     cudamaster_cpu_record(1);
     work();
@@ -111,6 +122,10 @@ int main(int argc, char** words) {
             for (int launch = 0; launch < 23; ++launch)
                 walking_kernel<<<4096, 32>>>(out, launch == 21 ? 30000 : 20000, launch < 20 ? 20000 : 30000);
         });
+        return 0;
+    }
+    if (how == "a ticket") {
+        recorded([&] { ticket_kernel<<<1024, 1>>>(out, 1000, done); });
         return 0;
     }
     cudaEvent_t event;

@@ -23,13 +23,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return traced_program(tmp_path_factory, "left_out.cu")
 
 
-def observed(program: Path, folder: Path, *words: str) -> list[Call]:
-    """The calls of the program, as its observer writes of them."""
+def observed(program: Path, folder: Path, *words: str, threads: str = "") -> list[Call]:
+    """The calls of the program, as its observer writes of them; on so many of the host's threads if that is given."""
     with (folder / "notes").open("w+b") as notes:
         notes.write(b"132 262144 233472 1024 64 32 1965\n\n")
         notes.flush()
         after = notes.tell()
-        environment = {"CUDAMASTER_CPU_TRACE": str(notes.fileno())}
+        environment = {"CUDAMASTER_CPU_TRACE": str(notes.fileno()), "CUDAMASTER_CPU_THREADS": threads}
         run_limited([str(program), *words], 120, environment=environment, held=[notes.fileno()])
         notes.seek(after)
         return list(calls(notes.read().decode()))
@@ -123,6 +123,13 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
         *("a", "b", "c", "a launch failed", "e"),
     ]
     assert processes == ["abcde", "bcde", "e"]
+
+
+@pytest.mark.parametrize("threads", ["1", "4"])
+def test_the_block_that_is_the_last_is_in_the_sample(program: Path, tmp_path: Path, threads: str) -> None:
+    """However many blocks this host runs at a time, and whichever of them takes longest."""
+    (launch,) = launches(observed(program, tmp_path, "a ticket", threads=threads)[0])
+    assert sum(traffic.load[0] for traffic in launch.traffic) >= 2 * 1024
 
 
 def test_sets_of_l1_do_not_go_by_where_the_host_has_put_memory(program: Path, tmp_path: Path) -> None:

@@ -261,3 +261,19 @@ def test_a_fitted_figure_of_a_gpu_is_written_in_its_place(
     assert found.sourced["small_alloc_us"].model_copy(update={"value": 0.0}) == gpu.load().sourced[
         "small_alloc_us"
     ].model_copy(update={"value": 0.0})
+
+
+def test_an_object_names_the_compiler_that_has_made_it(tmp_path: Path) -> None:
+    """The driver may find another one than its own."""
+    import gpu_model_data
+
+    from cudamaster.devices.cpu import toolchain
+
+    made = tmp_path / "made.o"
+    command = [toolchain.compiler(), "-x", "c++", "-c", "-", "-o", str(made)]
+    subprocess.run(command, input="int made;", text=True, check=True)
+    (compiler,) = gpu_model_data.compilers_of(made)
+    number = subprocess.run(
+        [toolchain.compiler(), "-dumpversion"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert number in compiler

@@ -33,6 +33,8 @@ from cudamaster.devices.cpu import addresses, chains, counting, flow, ones, orig
 
 _FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
+# A shift by one has an operand less in code. Later binutils than 2.40 write the one down, other than constants: "$1".
+_SHIFT = re.compile(r"^(?:sh[lr]|sa[lr]|ro[lr]|rc[lr])[bwlq]?$")
 _CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
 _LANE, _SHARED_PLACE = "<cudamaster_cpu_lane", "<cudamaster_cpu_shared_place"
 _MEETS = frozenset({"control", "shuffle", "matrix"})  # what calls are that no predicate stands before
@@ -393,6 +395,8 @@ def _functions(listing: str) -> Iterator[_Lines]:
         elif parts := _LINE.match(line):
             # objdump says behind an address relative to the program counter where that is.
             operands = parts[3] if parts[2].startswith("call") else parts[3].partition(" #")[0].rstrip()
+            if operands.startswith("$1,") and _SHIFT.match(parts[2]):
+                operands = operands.removeprefix("$1,")
             lines.append((int(parts[1], 16), parts[2], operands))
             observed = observed or _BLOCK in parts[3]
     if observed:

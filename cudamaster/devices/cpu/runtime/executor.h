@@ -230,6 +230,10 @@ struct Job {
     unsigned long long chunk = 1;
     bool reversed = false;
     std::atomic<unsigned long long> next_block{0};
+    // Where an observer wants the last block to run behind all others: the latest that was drawn, and workers that draw.
+    static constexpr unsigned long long kNoBlock = ~0ull;
+    std::atomic<unsigned long long> kept_back{kNoBlock};
+    std::atomic<unsigned> drawing{0};
     std::atomic<bool> failed{false};
     std::atomic<bool> again{false}; // a block has said that it is for clusters of another shape
     dim3 wanted{};                  // which it is

@@ -115,6 +115,16 @@ Pool& pool() {
     return *only;
 }
 
+// The block to run in place of one that was drawn: the latest is kept back. kNoBlock for the first.
+unsigned long long instead_of(Job& job, unsigned long long block) {
+    unsigned long long kept = job.kept_back.load();
+    do {
+        if (kept != Job::kNoBlock && kept > block)
+            return block;
+    } while (!job.kept_back.compare_exchange_weak(kept, block));
+    return kept;
+}
+
 void work_on(Worker& self, Job& job, unsigned long long own_block) {
     const CudamasterCpuLaunch& launch = *job.launch;
     self.job = &job;
@@ -136,15 +146,21 @@ void work_on(Worker& self, Job& job, unsigned long long own_block) {
         auto stops = [&] {
             return job.failed.load(std::memory_order_relaxed) || job.again.load(std::memory_order_relaxed);
         };
+        const bool keeps_back = observe::keeps_last_back(job);
         while (!stops()) {
             unsigned long long first = job.next_block.fetch_add(job.chunk, std::memory_order_relaxed);
             unsigned long long end = std::min(first + job.chunk, job.blocks);
             for (; first < end && !stops(); ++first)
-                if (observe::wants_block(job, first))
-                    run(first);
+                if (observe::wants_block(job, first)) {
+                    unsigned long long next = keeps_back ? instead_of(job, first) : first;
+                    if (next != Job::kNoBlock)
+                        run(next);
+                }
             if (end >= job.blocks)
                 break;
         }
+        if (keeps_back && job.drawing.fetch_sub(1) == 1 && !stops() && job.kept_back.load() != Job::kNoBlock)
+            run(job.kept_back.load());
     }
     if (!shared_intact(self, launch.shared_bytes)) {
         job.failed.store(true);
@@ -347,6 +363,8 @@ cudaError_t executor::run_launch(const CudamasterCpuLaunch& given) {
     observe::launch_begins(job);
     for (unsigned pass = 0; observe::wants_pass(job, pass) && !job.failed.load(); ++pass) {
         job.next_block.store(0);
+        job.kept_back.store(Job::kNoBlock);
+        job.drawing.store(workers);
         run_job(job, workers);
         if (job.again.load())
             break;

@@ -31,6 +31,9 @@ CUDAMASTER_CPU_HOOK_BOOL(bool wants_pass([[maybe_unused]] const Job& job, [[mayb
                          pass == 0)
 CUDAMASTER_CPU_HOOK(void launch_ends([[maybe_unused]] const Job& job))
 
+// Whether the last block of a pass runs once all others are over. (Not asked of clusters and cooperative launches.)
+CUDAMASTER_CPU_HOOK_BOOL(bool keeps_last_back([[maybe_unused]] const Job& job), false)
+
 // A worker's thread, `worker` is set. `block` counts in the grid's order.
 CUDAMASTER_CPU_HOOK_BOOL(bool wants_block([[maybe_unused]] const Job& job,
                                           [[maybe_unused]] unsigned long long block),

@@ -110,6 +110,9 @@ bool poisons() {
 bool gave_up(Worker&) {
     return false;
 }
+bool keeps_last_back(const Job&) {
+    return false;
+}
 bool wants_block(const Job&, unsigned long long) {
     return true;
 }

@@ -472,6 +472,13 @@ void launch_ends(const Job& job) {
     }
 }
 
+// Of many a launch, the block that finds that it is the last one does more than others. Which one that is must not hang on
+// this host's threads, so the last one is in the sample. Where blocks are skipped, none finds that.
+bool keeps_last_back(const Job&) {
+    const Launch* launch = state().launch.get();
+    return launch && launch->stage == Stage::kAll && !launch->plan.only_those;
+}
+
 bool wants_block(const Job& job, unsigned long long number) {
     Launch* launch = state().launch.get();
     if (!launch)
