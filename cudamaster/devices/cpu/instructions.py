@@ -24,6 +24,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from cudamaster.core import keys
@@ -311,7 +312,8 @@ def _stretches(lines: _Lines) -> Iterator[_Stretch]:
     targets = {int(to[1], 16) for _, name, operands in lines if name[0] == "j" and (to := _TARGET.match(operands))}
     stretch = _Stretch(lines[0][0])
     called = jumped = block = False
-    for address, name, operands in lines:
+    behind = [address for address, _, _ in lines[1:]]
+    for (address, name, operands), after in zip(lines, [*behind, None], strict=True):
         if jumped or address in targets or (block and stretch.callout is not None):
             if not jumped:
                 stretch.following.append(address)
@@ -329,16 +331,15 @@ def _stretches(lines: _Lines) -> Iterator[_Stretch]:
         if called:
             continue
         if jumped:
-            _jump(stretch, name, operands, address, lines)
+            _jump(stretch, name, operands, after)
         jumped = jumped or name in {"ret", "ud2"}
     yield stretch
 
 
-def _jump(stretch: _Stretch, name: str, operands: str, address: int, lines: _Lines) -> None:
+def _jump(stretch: _Stretch, name: str, operands: str, behind: int | None) -> None:
     if to := _TARGET.match(operands):
         stretch.following.append(int(to[1], 16))
     if not name.startswith("jmp"):
-        behind = next((other for other, _, _ in lines if other > address), None)
         stretch.following += [] if behind is None else [behind]
 
 
@@ -385,6 +386,7 @@ def _functions(listing: str) -> Iterator[_Lines]:
         yield lines
 
 
+@lru_cache(maxsize=1 << 16)
 def _of_call(target: str) -> Mapping[str, float]:
     for pattern, kinds in _CALLS:
         if pattern.search(target):
@@ -392,6 +394,7 @@ def _of_call(target: str) -> Mapping[str, float]:
     return _SUBROUTINE if _MATHEMATICS.search(target) else {"control": 1}
 
 
+@lru_cache(maxsize=1 << 16)
 def _of_instruction(name: str, operands: str) -> Mapping[str, int]:
     if parts := _FLOAT.match(name):
         what = _SCALAR_FLOATS["cmp" if parts[1].startswith("cmp") else parts[1]]
