@@ -197,7 +197,8 @@ def code_in(listing: str) -> Code:
         stretches = list(_stretches(lines))
         places = {stretch.start: stretch.places for stretch in stretches}
         following = {stretch.start: stretch.following for stretch in stretches}
-        in_order = flow.in_order(places, following)
+        loops = flow.nested(places, following)
+        in_order = flow.in_order(places, following, loops)
         order += [place for start in in_order for place in places[start]]
         of_start = {stretch.start: stretch.lines for stretch in stretches}
         blocks = [of_start[start] for start in in_order]
@@ -205,7 +206,7 @@ def code_in(listing: str) -> Code:
         came_from.update(found_origins.of_addresses)
         split += found_origins.split
         values = addresses.values_of(blocks, following)
-        simple = flow.simple_loops(in_order, following).values()
+        simple = flow.simple_loops(in_order, following, loops).values()
         chasing = [inside for inside in simple if _chases(inside, in_order, places, following, found_origins)]
         alone += [place for inside in chasing for start in inside for place in places[start]]
         shared = [inside for inside in simple if inside not in chasing]
