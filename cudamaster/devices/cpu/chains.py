@@ -285,9 +285,11 @@ def _prepared(
         elif name.startswith(("add", "sub", "and")) and text.endswith("%rsp"):
             amount = re.match(r"\$(-?0x[0-9a-f]+)", text) if name.startswith("add") else None
             code.append(_Moves(int(amount[1], 16) if amount else None))
-        elif words := operands_of(text):
+        elif text:
             latency = _latency(of_places.get(place) or of_instruction(name, text), unrolled=unrolled)
-            step = _step(name, words, latency, framed=framed)
+            step = _step(name, text, latency, framed=framed)
+            if step is None:
+                continue
             code.append(step)
             if isinstance(step, _Change) and isinstance(step.target, str):
                 written.add(step.target)
@@ -299,8 +301,12 @@ def _latency(kinds: Mapping[str, float], *, unrolled: bool) -> float:
     return latency / counting.shipped().unrolled_passes if unrolled and "counting" in kinds else latency
 
 
-def _step(name: str, words: Sequence[str], latency: float, *, framed: bool) -> _Change | _Compare:
-    """An instruction that is neither a call nor a jump, and leaves the stack where it is."""
+@lru_cache(maxsize=1 << 16)
+def _step(name: str, text: str, latency: float, *, framed: bool) -> _Change | _Compare | None:
+    """An instruction that is neither a call nor a jump, and leaves the stack where it is; None does nothing."""
+    words = operands_of(text)
+    if not words:
+        return None
     operands = tuple(_operand(word, framed) for word in words)
     if _COMPARES(name):
         return _Compare(operands, latency or latencies()["integer"])
@@ -351,7 +357,8 @@ def _follow(code: Sequence[_Instruction], state: _State) -> None:
 
 def _change(step: _Change, state: _State) -> None:
     operand, sources, latency, of_address, copied, takes_flags, makes_flags, wide, _ = step
-    place, address = state.place(operand), None
+    place = operand if isinstance(operand, str) else state.place(operand)
+    address = None
     time = state.begin
     for source in sources:
         known = state.ready.get(source, 0.0) if isinstance(source, str) else state.when(source)

@@ -25,13 +25,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
 from cudamaster.devices.cpu import addresses, chains, counting, flow, origins, x86
 
-_FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
+_FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$", re.MULTILINE)
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
 _CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
 _LANE, _SHARED_PLACE = "<cudamaster_cpu_lane", "<cudamaster_cpu_shared_place"
@@ -229,7 +230,7 @@ def code_in(listing: str) -> Code:
             found.setdefault(last, Counter()).update(_kinds(stretch, values, predicated.get(stretch.start)))
             if more := cycles.get(stretch.start, 0.0):
                 chained[last] = chained.get(last, 0.0) + more
-    functions = {int(head[1], 16): head[2] for line in listing.splitlines() if (head := _FUNCTION.match(line))}
+    functions = {int(head[1], 16): head[2] for head in _FUNCTION.finditer(listing)}
     return Code(
         {place: _fused(block) for place, block in found.items()},
         order,
@@ -371,20 +372,20 @@ def _of_line(place: int, name: str, operands: str, values: Mapping[int, Mapping[
 
 def _functions(listing: str) -> Iterator[_Lines]:
     """Instructions of each function that has call-outs: address, name, operands."""
-    lines: _Lines = []
-    observed = False
-    for line in listing.splitlines():
-        if _FUNCTION.match(line):
-            if observed:
-                yield lines
-            lines, observed = [], False
-        elif parts := _LINE.match(line):
-            # objdump says behind an address relative to the program counter where that is.
-            operands = parts[3] if parts[2].startswith("call") else parts[3].partition(" #")[0].rstrip()
-            lines.append((int(parts[1], 16), parts[2], operands))
-            observed = observed or _BLOCK in parts[3]
-    if observed:
-        yield lines
+    heads = [0, *(head.start() for head in _FUNCTION.finditer(listing)), len(listing)]
+    for start, end in pairwise(heads):
+        if listing.find(_BLOCK, start, end) < 0:
+            continue
+        lines: _Lines = []
+        observed = False
+        for line in listing[start:end].splitlines():
+            if parts := _LINE.match(line):
+                # objdump says behind an address relative to the program counter where that is.
+                operands = parts[3] if parts[2].startswith("call") else parts[3].partition(" #")[0].rstrip()
+                lines.append((int(parts[1], 16), parts[2], operands))
+                observed = observed or _BLOCK in parts[3]
+        if observed:
+            yield lines
 
 
 @lru_cache(maxsize=1 << 16)
