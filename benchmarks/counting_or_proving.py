@@ -47,9 +47,7 @@ def seconds(candidate: Candidate) -> tuple[float, float, float, float]:
         raise RuntimeError(verdict.detail)
     proof = verdict.seconds
     begun = monotonic()
-    worker = builder.traced_worker(candidate).worker
-    if worker is not None:
-        tracing.prepare(worker)
+    builder.traced_worker(candidate, read=tracing.prepare)
     built = monotonic()
     labels = [case.label for case in card.cases if case.sweep]
     found = Modeller(builder, counter(builder, device)).counts(candidate, labels)

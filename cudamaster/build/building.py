@@ -24,6 +24,7 @@ from cudamaster.core.errors import DeviceError
 from cudamaster.core.tool_logs import first_error, without_folders
 from cudamaster.core.values import Candidate, Status, content_hash
 from cudamaster.devices import machine_code, parts
+from cudamaster.devices.nvcc import resource_usage
 from cudamaster.devices.process import Stop, threads
 from cudamaster.devices.protocol import Compiled, ObserverKind, Observing
 from cudamaster.guards.flags import Flags
@@ -217,15 +218,21 @@ class Builder(SharedBuilder):
             raise ValueError(compiled.log.strip())
         return self._localised(compiled.object)
 
-    def traced_worker(self, candidate: Candidate) -> Build:
-        """The worker that counts what the kernels of a successfully built candidate do."""
-        return self._observed_worker(candidate, "trace")
+    def traced_worker(self, candidate: Candidate, *, read: Callable[[Path], None] = lambda worker: None) -> Build:
+        """The worker that counts what the kernels of a successfully built candidate do.
+
+        `candidate.ptxas` beside it is ptxas's report on their resources, if nvcc is there. `read` is given the worker
+        while nvcc may still be at work.
+        """
+        return self._observed_worker(candidate, "trace", read)
 
     def checked_worker(self, candidate: Candidate) -> Build:
         """The worker that finds faults of the kernels of a successfully built candidate."""
         return self._observed_worker(candidate, "check")
 
-    def _observed_worker(self, candidate: Candidate, observer: ObserverKind) -> Build:
+    def _observed_worker(
+        self, candidate: Candidate, observer: ObserverKind, read: Callable[[Path], None] = lambda worker: None
+    ) -> Build:
         device = self.device
         if not isinstance(device, Observing):
             raise DeviceError(f"The {device.name} device has no observed builds.", "Use --device cpu.")
@@ -238,19 +245,34 @@ class Builder(SharedBuilder):
             folder.mkdir(parents=True, exist_ok=True)
             executable = folder / "run"
             with parts.alone(folder / "lock", f"kernel {candidate.id}"):
-                if not parts.whole(executable):
-                    compiled = device.compile_observed(candidate.code, flags.arguments, "candidate", folder, observer)
-                    if compiled.object is None:
-                        if compiled.unsupported is None:
-                            return _not_built(compiled.log)
-                        log = without_folders(compiled.log).strip()
-                        return _failed(Status.UNSUPPORTED, compiled.unsupported, log)
-                    objects = [*self._worker_objects(debug=False), self._localised(compiled.object)]
-                    linked = device.link_observed(objects, folder / "linking", observer)
-                    if linked.object is None:
-                        return _not_built(linked.log)
-                    linked.object.replace(executable)
+                if parts.whole(executable):
+                    read(executable)
+                else:
+                    with threads(1) as pool:
+                        asked = None
+                        if observer == "trace":
+                            asked = pool.submit(resource_usage, candidate.code, flags.arguments, "candidate", folder)
+                        linked = self._observed_executable(candidate, device, flags, folder, observer)
+                        if isinstance(linked, Build):
+                            return linked
+                        read(linked)
+                        if asked is not None:
+                            (folder / "candidate.ptxas").write_text(asked.result(), encoding="utf-8")
+                    linked.replace(executable)
         return Build(None, "built", "", executable, seconds=monotonic() - started)
+
+    def _observed_executable(
+        self, candidate: Candidate, device: Observing, flags: Flags, folder: Path, observer: ObserverKind
+    ) -> Path | Build:
+        """An observed executable that is not yet in its place, or why there is none."""
+        compiled = device.compile_observed(candidate.code, flags.arguments, "candidate", folder, observer)
+        if compiled.object is None:
+            if compiled.unsupported is None:
+                return _not_built(compiled.log)
+            return _failed(Status.UNSUPPORTED, compiled.unsupported, without_folders(compiled.log).strip())
+        objects = [*self._worker_objects(debug=False), self._localised(compiled.object)]
+        linked = device.link_observed(objects, folder / "linking", observer)
+        return _not_built(linked.log) if linked.object is None else linked.object
 
     def key(self, candidate: Candidate) -> str:
         """Hash of an executable's inputs: the candidate and the harness that it is linked to."""

@@ -152,13 +152,14 @@ def _why_not(stderr: str, *, expired: bool) -> str:
 
 def prepare(worker: Path) -> None:
     """Read from a traced worker what counting needs of it: half a minute for the largest kernels, once."""
-    _code_of(worker)
+    if not _is_read(worker):
+        _code_of(worker)
 
 
 def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
-    kept = worker.with_name(f"blocks-{VERSION}.json")
-    if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
+    kept = _kept(worker)
+    if _is_read(worker):
         order, split, alone, ones, *others = json.loads(kept.read_text(encoding="utf-8"))
         of_places, origins, functions, chains, loops = (
             {int(place): found for place, found in each.items()} for each in others
@@ -171,6 +172,16 @@ def _code_of(worker: Path) -> Code:
     making.write_text(json.dumps(kinds), encoding="utf-8")
     making.replace(kept)
     return code
+
+
+def _kept(worker: Path) -> Path:
+    """Where what was read from a worker is kept."""
+    return worker.with_name(f"blocks-{VERSION}.json")
+
+
+def _is_read(worker: Path) -> bool:
+    kept = _kept(worker)
+    return kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns
 
 
 def _multiprocessor(wanted: Gpu, seed: int) -> str:

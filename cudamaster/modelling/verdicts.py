@@ -116,9 +116,7 @@ class Modeller:
             yield
 
     def _prepare(self, candidate: Candidate) -> None:
-        worker = self._builder.traced_worker(candidate).worker
-        if worker is not None:
-            tracing.prepare(worker)
+        self._builder.traced_worker(candidate, read=tracing.prepare)
 
     def profile(self, candidate: Candidate, label: str) -> Profile | NoProfile:
         """The modelled profile of a candidate's kernels at a timed case, or why there is none."""
@@ -288,7 +286,7 @@ def counter(builder: Builder, device: Device) -> Count:
     def count(candidate: Candidate, labels: Sequence[str], seed: int) -> Mapping[str, CallCounts | str]:
         if not isinstance(device, Observing):
             return dict.fromkeys(labels, f"the {device.name} device cannot look on while it executes")
-        build = builder.traced_worker(candidate)
+        build = builder.traced_worker(candidate, read=tracing.prepare)
         if build.worker is None:
             return dict.fromkeys(labels, f"its traced build failed, {build.detail}")
         found = tracing.trace(device, builder.judge(), build.worker, labels, wanted=wanted, seed=seed)

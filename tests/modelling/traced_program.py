@@ -8,6 +8,7 @@ import pytest
 from made_once import made_once
 
 from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.devices.nvcc import resource_usage
 
 
 def traced_program(temporary: pytest.TempPathFactory, name: str) -> Path:
@@ -20,5 +21,7 @@ def traced_program(temporary: pytest.TempPathFactory, name: str) -> Path:
         assert compiled.object is not None, compiled.log
         linked = device.link_observed([compiled.object], folder / "run", "trace")
         assert linked.object is not None, linked.log
+        used = resource_usage(source, ["-O3"], "candidate", folder)
+        (folder / "candidate.ptxas").write_text(used, encoding="utf-8")
 
     return made_once(temporary, name, build) / "run"

@@ -67,7 +67,6 @@ _HANDS_ON = (_Does.GOES_ON, _Does.REPLACES)
 class _Step:
     """An instruction: `sources` lead to an address where `goal` does, and what is in `memory` always."""
 
-    place: int
     does: _Does
     goal: str | None = None
     sources: tuple[str, ...] = ()
@@ -117,10 +116,10 @@ def values_of(blocks: Sequence[Sequence[_Line]], following: Mapping[int, Sequenc
     return counted
 
 
-def _backwards(steps: Sequence[_Step], wanted: set[str]) -> _Found:
+def _backwards(steps: Sequence[tuple[int, _Step]], wanted: set[str]) -> _Found:
     """Goes through a block from its end: of `wanted` an address is made behind it, and then in it, too."""
     found = _Found()
-    for step in reversed(steps):
+    for place, step in reversed(steps):
         leads = step.goal in wanted
         match step.does:
             case _Does.CALLS:
@@ -136,88 +135,91 @@ def _backwards(steps: Sequence[_Step], wanted: set[str]) -> _Found:
             wanted.update(step.sources)
         wanted.update(step.memory)
         if step.kinds and not (leads and step.spared):
-            found.counted[step.place] = step.kinds
+            found.counted[place] = step.kinds
         elif step.kinds and step.does is not _Does.COMPARES:
-            found.spared.append((step.place, step.kinds))
+            found.spared.append((place, step.kinds))
     return found
 
 
-def _steps(lines: Sequence[_Line], own: _Own) -> list[_Step]:
-    """The instructions of a block that matter."""
+def _steps(lines: Sequence[_Line], own: _Own) -> list[tuple[int, _Step]]:
+    """The instructions of a block that matter, by their places."""
     given = _Given(own)
     steps = []
     for place, name, text in lines:
         if name.startswith("call"):
-            step = _of_call(place, text)
+            step = _of_call(text)
         elif name == "cltq":
             step = None
         else:
-            step = _of_instruction(place, name, text, own, given)
+            step = _of_instruction(name, text, own, known=given.tells(name, text))
         given.goes_on(name, text)
         if step is not None:
-            steps.append(step)
+            steps.append((place, step))
     return steps
 
 
-def _of_call(place: int, text: str) -> _Step:
+@lru_cache(maxsize=1 << 16)
+def _of_call(text: str) -> _Step:
     target = CALLED.search(text)
     called = target[1] if target else ""
     if _READS.match(called) or _ATOMIC.search(called):
-        return _Step(place, _Does.CALLS, memory=("rdi",), requests=1)
+        return _Step(_Does.CALLS, memory=("rdi",), requests=1)
     if _MOVES.search(called) and not _VALUES.match(called):
-        return _Step(place, _Does.CALLS, memory=ARGUMENTS, requests=1)
-    return _Step(place, _Does.CALLS)
+        return _Step(_Does.CALLS, memory=ARGUMENTS, requests=1)
+    return _Step(_Does.CALLS)
 
 
-def _of_instruction(place: int, name: str, text: str, own: _Own, given: _Given) -> _Step | None:
+@lru_cache(maxsize=1 << 16)
+def _of_instruction(name: str, text: str, own: _Own, *, known: bool) -> _Step | None:
+    """`known`, of a product: its factors have 32 bits; of a mask: it puts two words beside each other."""
     kind = _kind(name)
     operands = operands_of(text)
     if not operands or kind is _Kind.LEAVES:
-        return _Step(place, _Does.ENDS, memory=_of_all(text, own)) if operands and "(" in text else None
+        return _Step(_Does.ENDS, memory=_of_all(text, own)) if operands and "(" in text else None
     *sources, target = operands
     if target == "%rsp":
         return None
     goal, names = _name(target, own), tuple(each for one in sources if (each := _name(one, own)))
     if kind is _Kind.ADDRESS:
-        return _lea(place, sources[0], target, own)
+        return _lea(sources[0], target, own)
     memory = _of_all(text, own)
     wide = name.endswith("q") or any(map(is_whole, operands))
     if kind is _Kind.COMPARES:
         both = tuple(each for one in operands if (each := _name(one, own)))
-        return _Step(place, _Does.COMPARES, None, both, memory, _COUNTING if wide else None, spared=True)
+        return _Step(_Does.COMPARES, None, both, memory, _COUNTING if wide else None, spared=True)
     if kind is _Kind.ADDS:
         sum_ = _TWO_WORDS if sources and not sources[0].startswith("$") else _COUNTING
-        return _Step(place, _Does.GOES_ON, goal, names, memory, sum_ if wide else None, spared=True)
+        return _Step(_Does.GOES_ON, goal, names, memory, sum_ if wide else None, spared=True)
     if kind is _Kind.LEFT:
         # By 32: the second word of a small structure is put beside the first.
         kinds = _TWO_WORDS if wide and "$0x20" not in sources else None
-        return _Step(place, _Does.GOES_ON, goal, (), memory, kinds, spared=True)
+        return _Step(_Does.GOES_ON, goal, (), memory, kinds, spared=True)
     if kind is _Kind.CHOOSES:
-        return _Step(place, _Does.GOES_ON, goal, names, memory, _TWO_WORDS if wide else None)
+        return _Step(_Does.GOES_ON, goal, names, memory, _TWO_WORDS if wide else None)
     if kind is _Kind.PRODUCT:
-        product = _PRODUCT_OF_HALVES if given.halves(operands) else _WHOLE_PRODUCT
-        return _Step(place, _Does.ENDS, goal, (), memory, product if wide else None)
+        product = _PRODUCT_OF_HALVES if known else _WHOLE_PRODUCT
+        return _Step(_Does.ENDS, goal, (), memory, product if wide else None)
     if kind is _Kind.MASKS:
-        alone = sources == [target] or "%xmm" in text or given.places(operands)
+        alone = sources == [target] or "%xmm" in text or known
         upper = name.startswith(("shr", "sar")) and sources == ["$0x20"]
-        return _Step(place, _Does.ENDS, goal, (), memory, _TWO_WORDS if wide and not alone and not upper else None)
+        return _Step(_Does.ENDS, goal, (), memory, _TWO_WORDS if wide and not alone and not upper else None)
     copies = kind is _Kind.COPIES and bool(sources)
     if goal is None and not memory:
         return None
-    return _Step(place, _Does.REPLACES if copies else _Does.ENDS, goal, names[:1] if copies else (), memory)
+    return _Step(_Does.REPLACES if copies else _Does.ENDS, goal, names[:1] if copies else (), memory)
 
 
-def _lea(place: int, source: str, target: str, own: _Own) -> _Step:
+def _lea(source: str, target: str, own: _Own) -> _Step:
     """A sum: with an index it is an instruction in any case, and one more where it has 64 bits and makes no address."""
     parts, goal = MEMORY.match(source), _name(target, own)
     if parts is None or parts["base"] in own or parts["base"] == "%rip":
-        return _Step(place, _Does.ENDS, goal)
+        return _Step(_Does.ENDS, goal)
     whole = is_whole(target)
     if parts["index"]:
         kinds = _TWO_WORDS if whole else None
         # Its one instruction is counted elsewhere, so no more is spared than the second.
-        return _Step(place, _Does.REPLACES, goal, _of_memory(source, own), (), kinds, spared=True)
-    return _Step(place, _Does.REPLACES, goal, _of_memory(source, own), (), _COUNTING if whole else _SHORT, spared=True)
+        return _Step(_Does.REPLACES, goal, _of_memory(source, own), (), kinds, spared=True)
+    return _Step(_Does.REPLACES, goal, _of_memory(source, own), (), _COUNTING if whole else _SHORT, spared=True)
 
 
 class _Kind(Enum):
@@ -270,14 +272,15 @@ class _Given:
         self._short: set[str] = set()
         self._placed: set[str] = set()
 
-    def halves(self, operands: Sequence[str]) -> bool:
-        """Whether the factors of a product have 32 bits."""
+    def tells(self, name: str, text: str) -> bool:
+        """Of a product, whether its factors have 32 bits; of a mask, whether it puts two words beside each other."""
+        kind, operands = _kind(name), operands_of(text)
+        if kind is _Kind.MASKS:
+            return any(_name(each, self._own) in self._placed for each in operands)
+        if kind is not _Kind.PRODUCT:
+            return False
         factors = [*operands, "%rax"] if len(operands) == 1 else operands[1:2] if len(operands) == 3 else operands
         return all(each.startswith("$") or _name(each, self._own) in self._short for each in factors)
-
-    def places(self, operands: Sequence[str]) -> bool:
-        """Whether a mask puts two words beside each other."""
-        return any(_name(each, self._own) in self._placed for each in operands)
 
     def goes_on(self, name: str, text: str) -> None:
         """The next instruction has been executed."""
@@ -286,13 +289,22 @@ class _Given:
             self._placed.difference_update(LOST)
         elif name == "cltq":
             self._short.add("rax")
-        elif (kind := _kind(name)) not in (_Kind.LEAVES, _Kind.COMPARES) and (operands := operands_of(text)):
-            if (goal := _name(operands[-1], self._own)) is None:
-                return
-            came, copies = operands[0], kind is _Kind.COPIES
-            half = operands[-1].startswith("%") and not is_whole(operands[-1])
-            half |= copies and _NARROW.match(name) is not None
-            half |= copies and (came.startswith("$0x") or _name(came, self._own) in self._short)
+        elif (change := _change(name, text, self._own)) is not None:
+            goal, half, copied, placed = change
+            half |= copied is not None and copied in self._short
             (self._short.add if half else self._short.discard)(goal)
-            placed = (kind is _Kind.LEFT and came == "$0x20") or (copies and came in _OTHER_WORD)
             (self._placed.add if placed else self._placed.discard)(goal)
+
+
+@lru_cache(maxsize=1 << 16)
+def _change(name: str, text: str, own: _Own) -> tuple[str, bool, str | None, bool] | None:
+    """What an instruction changes, whether that has 32 bits then, as what is copied to it may have too, and whether it
+    is a word in its place beside another one."""
+    kind, operands = _kind(name), operands_of(text)
+    if kind in (_Kind.LEAVES, _Kind.COMPARES) or not operands or (goal := _name(operands[-1], own)) is None:
+        return None
+    came, copies = operands[0], kind is _Kind.COPIES
+    half = operands[-1].startswith("%") and not is_whole(operands[-1])
+    half |= copies and (_NARROW.match(name) is not None or came.startswith("$0x"))
+    placed = (kind is _Kind.LEFT and came == "$0x20") or (copies and came in _OTHER_WORD)
+    return goal, half, _name(came, own) if copies else None, placed

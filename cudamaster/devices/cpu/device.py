@@ -28,9 +28,8 @@ from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
-from cudamaster.devices.nvcc import resource_usage
 from cudamaster.devices.parts import Part, whole
-from cudamaster.devices.process import lock, require_room, run_limited, threads
+from cudamaster.devices.process import lock, require_room, run_limited
 from cudamaster.devices.protocol import (
     NEVER_RUN,
     OWN_SYMBOLS,
@@ -141,10 +140,7 @@ class CpuDevice:
     def compile_observed(
         self, source: str, flags: Sequence[str], name: str, folder: Path, observer: ObserverKind
     ) -> Compiled:
-        """Compile CUDA C++ text to <folder>/<name>.o that calls out to an observer; else as `compile`.
-
-        For a build to trace, <name>.ptxas gets ptxas's report on the kernels' resources, if nvcc is there.
-        """
+        """Compile CUDA C++ text to <folder>/<name>.o that calls out to an observer; else as `compile`."""
         folder.mkdir(parents=True, exist_ok=True)
         start = time.monotonic()
         rewritten, target = folder / f"{name}.cpp", folder / f"{name}.o"
@@ -158,16 +154,9 @@ class CpuDevice:
         except PtxError as error:
             log = f"{name}.cu:{error.line}: error: {error.message}"
             return Compiled(None, shlex.join(command), log, time.monotonic() - start)
-        if observer == "trace":
-            with threads(1) as pool:
-                asked = pool.submit(resource_usage, source, flags, name, folder)
-                compiled = self._compile_observed(command, rewritten, text, observer)
-                (folder / f"{name}.ptxas").write_text(asked.result(), encoding="utf-8")
-            if compiled[0]:
-                compiled = _call(toolchain.redirect_command(target))
-        else:
-            compiled = self._compile_observed(command, rewritten, text, observer)
-        ok, log = compiled
+        ok, log = self._compile_observed(command, rewritten, text, observer)
+        if ok and observer == "trace":
+            ok, log = _call(toolchain.redirect_command(target))
         if not ok:
             target.unlink(missing_ok=True)
         return Compiled(target if ok else None, shlex.join(command), log, time.monotonic() - start)

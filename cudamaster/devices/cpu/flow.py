@@ -9,32 +9,55 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 _MOST_TRIED = 300  # blocks of a loop that is entered at several
 
 
-def in_order(blocks: Collection[int], successors: Mapping[int, Sequence[int]]) -> list[int]:
-    """Blocks, named by their addresses, in an order along all edges but those back to the start of a loop."""
+@dataclass(frozen=True)
+class Loop:
+    """A loop, or a block in none, which has no `head`: where the loop begins. `inner` is what it is without that."""
+
+    blocks: Sequence[int]
+    head: int | None
+    inner: Sequence[Loop]
+
+
+def nested(blocks: Collection[int], successors: Mapping[int, Sequence[int]]) -> list[Loop]:
+    """The loops of blocks, named by their addresses, and their other blocks, along all edges between these."""
+    return [
+        Loop(part, head, () if head is None else nested(set(part) - {head}, successors))
+        for part, head in _parts(blocks, successors)
+    ]
+
+
+def in_order(
+    blocks: Collection[int], successors: Mapping[int, Sequence[int]], loops: Sequence[Loop] | None = None
+) -> list[int]:
+    """Blocks, named by their addresses, in an order along all edges but those back to the start of a loop. `loops` are
+    what `nested` has found of them."""
     order: list[int] = []
-    for part, head in _parts(blocks, successors):
-        order += part if head is None else [head, *in_order(set(part) - {head}, successors)]
+    for loop in nested(blocks, successors) if loops is None else loops:
+        order += loop.blocks if loop.head is None else [loop.head, *in_order((), successors, loop.inner)]
     return order
 
 
-def simple_loops(blocks: Collection[int], successors: Mapping[int, Sequence[int]]) -> dict[int, frozenset[int]]:
+def simple_loops(
+    blocks: Collection[int], successors: Mapping[int, Sequence[int]], loops: Sequence[Loop] | None = None
+) -> dict[int, frozenset[int]]:
     """Loops that have no other loop in them and are left from one place, by where they begin: from where they begin or
     from one other block, or from those alone that go back, as a compiler may have several of these for one."""
     found: dict[int, frozenset[int]] = {}
-    for part, head in _parts(blocks, successors):
-        if head is None:
+    for loop in nested(blocks, successors) if loops is None else loops:
+        if loop.head is None:
             continue
-        rest = set(part) - {head}
-        if not _largest_loop(rest, successors):
-            backs = {block for block in part if head in successors.get(block, ())}
-            left = {block for block in part if not set(part).issuperset(successors.get(block, ()))}
-            if left <= backs or left == {head} or len(backs) == len(left) == 1:
-                found[head] = frozenset(part)
-        found.update(simple_loops(rest, successors))
+        if all(one.head is None for one in loop.inner):
+            inside = frozenset(loop.blocks)
+            backs = {block for block in inside if loop.head in successors.get(block, ())}
+            left = {block for block in inside if not inside.issuperset(successors.get(block, ()))}
+            if left <= backs or left == {loop.head} or len(backs) == len(left) == 1:
+                found[loop.head] = inside
+        found.update(simple_loops((), successors, loop.inner))
     return found
 
 
@@ -50,13 +73,17 @@ def _parts(
     edges = {block: [to for to in successors.get(block, ()) if to in inside] for block in inside}
     parts = _strongly_connected(sorted(inside), edges)
     part_of = {block: number for number, part in enumerate(parts) for block in part}
+    entries: dict[int, set[int]] = {}
+    for block, ends in edges.items():
+        for to in ends:
+            if part_of[block] != part_of[to]:
+                entries.setdefault(part_of[to], set()).add(to)
     for number in _topological(parts, part_of, edges):
         part = parts[number]
         if len(part) == 1 and part[0] not in edges[part[0]]:
             yield part, None
             continue
-        entered = {to for block in inside if part_of[block] != number for to in edges[block] if part_of[to] == number}
-        heads = sorted(entered or part)
+        heads = sorted(entries.get(number, part))
         if len(heads) > 1:
             left = {block: _largest_loop(set(part) - {block}, successors) for block in heads}
             if 2 * min(left.values()) > len(part) <= _MOST_TRIED:

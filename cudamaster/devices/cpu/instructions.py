@@ -25,13 +25,15 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
 from cudamaster.devices.cpu import addresses, chains, counting, flow, ones, origins, passes, rolled, x86
 
-_FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
+_FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$", re.MULTILINE)
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
 # A shift by one has an operand less in code. Later binutils than 2.40 write the one down, other than constants: "$1".
 _SHIFT = re.compile(r"^(?:sh[lr]|sa[lr]|ro[lr]|rc[lr])[bwlq]?$")
@@ -203,7 +205,8 @@ def code_in(listing: str) -> Code:
         merged += ones.places(lines)
         places = {stretch.start: stretch.places for stretch in stretches}
         following = {stretch.start: stretch.following for stretch in stretches}
-        in_order = flow.in_order(places, following)
+        loops = flow.nested(places, following)
+        in_order = flow.in_order(places, following, loops)
         order += [place for start in in_order for place in places[start]]
         of_start = {stretch.start: stretch.lines for stretch in stretches}
         blocks = [of_start[start] for start in in_order]
@@ -211,7 +214,7 @@ def code_in(listing: str) -> Code:
         came_from.update(found_origins.of_addresses)
         split += found_origins.split
         values = addresses.values_of(blocks, following)
-        simple = flow.simple_loops(in_order, following).values()
+        simple = flow.simple_loops(in_order, following, loops).values()
         chasing = [inside for inside in simple if _chases(inside, in_order, places, following, found_origins)]
         apart = [
             inside
@@ -242,7 +245,7 @@ def code_in(listing: str) -> Code:
             found.setdefault(last, Counter()).update(_kinds(stretch, values, predicated.get(stretch.start), times))
             if more := cycles.get(stretch.start, 0.0):
                 chained[last] = chained.get(last, 0.0) + more
-    functions = {int(head[1], 16): head[2] for line in listing.splitlines() if (head := _FUNCTION.match(line))}
+    functions = {int(head[1], 16): head[2] for head in _FUNCTION.finditer(listing)}
     return Code(
         {place: _fused(block) for place, block in found.items()},
         order,
@@ -327,7 +330,8 @@ def _stretches(lines: _Lines) -> Iterator[_Stretch]:
     targets = {int(to[1], 16) for _, name, operands in lines if name[0] == "j" and (to := _TARGET.match(operands))}
     stretch = _Stretch(lines[0][0])
     called = jumped = block = False
-    for address, name, operands in lines:
+    behind = [address for address, _, _ in lines[1:]]
+    for (address, name, operands), after in zip(lines, [*behind, None], strict=True):
         if jumped or address in targets or (block and stretch.callout is not None):
             if not jumped:
                 stretch.following.append(address)
@@ -345,16 +349,15 @@ def _stretches(lines: _Lines) -> Iterator[_Stretch]:
         if called:
             continue
         if jumped:
-            _jump(stretch, name, operands, address, lines)
+            _jump(stretch, name, operands, after)
         jumped = jumped or name in {"ret", "ud2"}
     yield stretch
 
 
-def _jump(stretch: _Stretch, name: str, operands: str, address: int, lines: _Lines) -> None:
+def _jump(stretch: _Stretch, name: str, operands: str, behind: int | None) -> None:
     if to := _TARGET.match(operands):
         stretch.following.append(int(to[1], 16))
     if not name.startswith("jmp"):
-        behind = next((other for other, _, _ in lines if other > address), None)
         stretch.following += [] if behind is None else [behind]
 
 
@@ -385,24 +388,25 @@ def _of_line(place: int, name: str, operands: str, values: Mapping[int, Mapping[
 
 def _functions(listing: str) -> Iterator[_Lines]:
     """Instructions of each function that has call-outs: address, name, operands."""
-    lines: _Lines = []
-    observed = False
-    for line in listing.splitlines():
-        if _FUNCTION.match(line):
-            if observed:
-                yield lines
-            lines, observed = [], False
-        elif parts := _LINE.match(line):
-            # objdump says behind an address relative to the program counter where that is.
-            operands = parts[3] if parts[2].startswith("call") else parts[3].partition(" #")[0].rstrip()
-            if operands.startswith("$1,") and _SHIFT.match(parts[2]):
-                operands = operands.removeprefix("$1,")
-            lines.append((int(parts[1], 16), parts[2], operands))
-            observed = observed or _BLOCK in parts[3]
-    if observed:
-        yield lines
+    heads = [0, *(head.start() for head in _FUNCTION.finditer(listing)), len(listing)]
+    for start, end in pairwise(heads):
+        if listing.find(_BLOCK, start, end) < 0:
+            continue
+        lines: _Lines = []
+        observed = False
+        for line in listing[start:end].splitlines():
+            if parts := _LINE.match(line):
+                # objdump says behind an address relative to the program counter where that is.
+                operands = parts[3] if parts[2].startswith("call") else parts[3].partition(" #")[0].rstrip()
+                if operands.startswith("$1,") and _SHIFT.match(parts[2]):
+                    operands = operands.removeprefix("$1,")
+                lines.append((int(parts[1], 16), parts[2], operands))
+                observed = observed or _BLOCK in parts[3]
+        if observed:
+            yield lines
 
 
+@lru_cache(maxsize=1 << 16)
 def _of_call(target: str) -> Mapping[str, float]:
     for pattern, kinds in _CALLS:
         if pattern.search(target):
@@ -410,6 +414,7 @@ def _of_call(target: str) -> Mapping[str, float]:
     return _SUBROUTINE if _MATHEMATICS.search(target) else {"control": 1}
 
 
+@lru_cache(maxsize=1 << 16)
 def _of_instruction(name: str, operands: str) -> Mapping[str, int]:
     if parts := _FLOAT.match(name):
         what = _SCALAR_FLOATS["cmp" if parts[1].startswith("cmp") else parts[1]]

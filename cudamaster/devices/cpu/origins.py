@@ -14,15 +14,16 @@ split that.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from cudamaster.devices.cpu.x86 import ARGUMENTS, CALLED, LOST, NAMES, matching, memory_of, operands_of
 
 _Line = tuple[int, str, str]
-_Values = dict[str, frozenset[int]]
-_NONE: frozenset[int] = frozenset()
+# Places are bits of an integer, by the order in which a function has them: sets of them are made a million times.
+_Values = dict[str, int]
 _MOST = 16  # places that a value is followed from; of a sum over more loads, the last ones are kept
 
 _LOADS = matching(r"^__tsan_(?:unaligned_|volatile_)*(?:read|atomic\d+_load)")
@@ -60,50 +61,78 @@ def of_loads(
     """What loads wait for, of a function's basic blocks in their order. `following` gives the blocks behind one by
     their first addresses. `passes_on` names conversions."""
     blocks = [lines for lines in _framed(blocks) if lines]
+    bits: dict[int, int] = {}
+    steps = {lines[0][0]: _steps(lines, bits, passes_on) for lines in blocks}
     before: dict[int, _Values] = {}
     behind: dict[int, _Values] = {}
-    decided: dict[int, frozenset[int]] = {}  # by loads, whether a block is executed
-    found: dict[int, frozenset[int]] = {}
+    decided: dict[int, int] = {}  # by loads, whether a block is executed
+    found: dict[int, int] = {}
     ways: dict[int, list[int]] = {}
     for lines in blocks:
         for to in set(following.get(lines[0][0], ())):
             ways.setdefault(to, []).append(lines[0][0])
+    changed = set(steps)  # blocks whose values before them have become more since they were followed
     for _ in range(2):
-        for lines in blocks:
-            start = lines[0][0]
-            values = dict(before.get(start, {}))
-            decided[start] = _decided(ways.get(start, ()), following, behind, decided)
-            values[_DECIDES] = decided[start]
-            _follow(lines, values, found, passes_on)
-            behind[start] = values
+        for start, each in steps.items():
+            decides = _decided(ways.get(start, ()), following, behind, decided)
+            if start in changed or decides != decided.get(start):
+                changed.discard(start)
+                decided[start] = decides
+                behind[start] = values = {**before.get(start, {}), _DECIDES: decides}
+                _follow(each, values, found)
             for to in following.get(start, ()):
-                known = before.setdefault(to, {})
-                for name, places in values.items():
-                    there = known.get(name, _NONE)
-                    if not places <= there:
-                        known[name] = _few(there | places)
-    of_addresses = {place: sorted(places) for place, places in found.items() if places}
+                if _meet(before, to, behind[start]):
+                    changed.add(to)
+    places = list(bits)
+    of_addresses = {place: _places(bits_of, places) for place, bits_of in found.items() if bits_of}
     sizes, block_of = _loads(blocks)
-    plain = {place for lines in blocks for place in _plain(lines)}
-    decides = {start: values.get(_FLAGS, _NONE) & plain for start, values in behind.items()}
-    return Origins(of_addresses, decides, frozenset(sizes), _split(sizes, block_of, ways, behind))
+    plain = sum(bits[place] for lines in blocks for place in _plain(lines))
+    decides_jumps = {
+        start: frozenset(_places(values.get(_FLAGS, 0) & plain, places)) for start, values in behind.items()
+    }
+    return Origins(of_addresses, decides_jumps, frozenset(sizes), _split(sizes, block_of, bits, ways, behind))
+
+
+def _places(bits: int, places: Sequence[int]) -> list[int]:
+    """Places in their order, by their bits."""
+    found = []
+    while bits:
+        found.append(places[(bits & -bits).bit_length() - 1])
+        bits &= bits - 1
+    return sorted(found)
+
+
+def _meet(before: dict[int, _Values], to: int, values: _Values) -> bool:
+    """Adds the values on one way to a block to those on others, and says whether they have become more."""
+    known = before.get(to)
+    if known is None:
+        before[to] = dict(values)
+        return True
+    changed = False
+    for name, bits in values.items():
+        there = known.get(name, 0)
+        if there is not bits and bits & ~there:
+            known[name] = _few(there | bits)
+            changed = True
+    return changed
 
 
 def _decided(
     ways: Sequence[int],
     following: Mapping[int, Sequence[int]],
     behind: Mapping[int, _Values],
-    decided: Mapping[int, frozenset[int]],
-) -> frozenset[int]:
+    decided: Mapping[int, int],
+) -> int:
     """Loads on which it hangs that a block is executed, to which so many ways lead: on what decides the jump there, and
     what was decided on all ways before."""
-    known = [decided[start] for start in ways if start in decided]
-    if not known:
-        return _NONE
-    common = frozenset.intersection(*known)
+    common = -1
+    for start in ways:
+        common &= decided.get(start, -1)
+    if common == -1:  # no way is known yet
+        return 0
     if len(ways) > 1 or len(set(following[ways[0]])) == 1:
         return common
-    return _few(common | behind[ways[0]].get(_FLAGS, _NONE))
+    return _few(common | behind[ways[0]].get(_FLAGS, 0))
 
 
 def _plain(lines: Sequence[_Line]) -> Iterator[int]:
@@ -131,22 +160,24 @@ def _loads(blocks: Sequence[Sequence[_Line]]) -> tuple[dict[int, int], dict[int,
 def _split(
     sizes: Mapping[int, int],
     block_of: Mapping[int, int],
+    bits: Mapping[int, int],
     ways: Mapping[int, Sequence[int]],
     behind: Mapping[int, _Values],
 ) -> list[int]:
     """Loads of whole registers in a block behind which their value meets one that is put together from smaller ones."""
     found = set()
+    whole = {bits[place]: place for place, size in sizes.items() if size >= _REGISTER}
+    pieces = sum(bits[place] for place, size in sizes.items() if size < _REGISTER)
     for starts in ways.values():
-        names = set().union(*(behind[start].keys() for start in starts)) if len(starts) > 1 else ()
-        for name in names:
-            for start in starts:
-                whole = [place for place in behind[start].get(name, _NONE) if block_of.get(place) == start]
-                if len(whole) == 1 and len(behind[start][name]) == 1 and sizes[whole[0]] >= _REGISTER:
-                    others = [behind[other].get(name, _NONE) for other in starts if other != start]
+        for start in starts if len(starts) > 1 else ():
+            for name, value in behind[start].items():
+                place = whole.get(value)
+                if place is not None and block_of[place] == start:
                     # Of pieces in the function's own memory, what is written last stands for a register.
-                    least = 1 if sizes[whole[0]] > _REGISTER else 2
-                    if any(sum(sizes.get(place, _REGISTER) < _REGISTER for place in each) >= least for each in others):
-                        found.add(whole[0])
+                    least = 1 if sizes[place] > _REGISTER else 2
+                    others = (behind[other].get(name, 0) & pieces for other in starts if other != start)
+                    if any(each.bit_count() >= least for each in others):
+                        found.add(place)
     return sorted(found)
 
 
@@ -157,78 +188,147 @@ def _framed(blocks: Sequence[Sequence[_Line]]) -> Sequence[Sequence[_Line]]:
     return [[(place, name, _FRAME.sub("(%frame", operands)) for place, name, operands in lines] for lines in blocks]
 
 
-def _few(places: Iterable[int]) -> frozenset[int]:
-    every = frozenset(places)
-    return every if len(every) <= _MOST else _NONE
+def _few(bits: int) -> int:
+    return bits if bits.bit_count() <= _MOST else 0
 
 
-def _follow(
-    lines: Sequence[_Line], values: _Values, found: dict[int, frozenset[int]], passes_on: Callable[[str], bool]
-) -> None:
-    """What registers and the stack hold behind a basic block, and what its loads' addresses are made from."""
+class _Return(NamedTuple):
+    """A call has come back to the place with this bit."""
+
+    place: int
+    bit: int
+    loads: bool
+    passes_on: bool  # its result is its argument in another form; without, it may load, too
+
+
+class _Change(NamedTuple):
+    """An instruction that makes a new value of others, by the names of these."""
+
+    sources: tuple[str, ...] = ()
+    loaded: bool = False  # what was loaded last is one of them
+    changed: str | None = None  # so is this, the target itself
+    takes_flags: bool = False
+    makes_flags: bool = False
+    hangs: bool = False  # on what decides a branch to it
+    targets: tuple[str, ...] = ()
+
+
+class _Compare(NamedTuple):
+    """An instruction that makes flags."""
+
+    sources: tuple[str, ...]
+    loaded: bool
+
+
+_Step = _Return | _Change | _Compare | None  # None forgets what a call may change
+
+
+def _steps(lines: Sequence[_Line], bits: dict[int, int], passes_on: Callable[[str], bool]) -> list[_Step]:
+    """What the instructions of a block do to values. Places of calls get their bits."""
+    steps: list[_Step] = []
     called: str | None = None
-    loaded = _NONE  # the last load that was announced
     for address, name, operands in lines:
         if called is not None:
-            loaded = _return(called, address, values, found, passes_on) or loaded
+            loads = _LOADS(called) is not None
+            if loads or not _QUIET(called):
+                bit = bits.setdefault(address, 1 << len(bits))
+                steps.append(_Return(address, bit, loads, not loads and passes_on(called)))
+            else:
+                steps.append(None)
             called = None
         if name.startswith("call"):
             target = CALLED.search(operands)
             called = target[1] if target else ""
-        elif _COMPARES(name):
-            values[_FLAGS] = _few(set().union(*(_of_operand(each, values, loaded) for each in operands_of(operands))))
-        elif not _CHANGES_NOTHING(name):
-            _step(name, operands_of(operands), values, loaded)
+        elif (step := _of_instruction(name, operands)) is not None:
+            steps.append(step)
+    return steps
 
 
-def _return(
-    called: str, place: int, values: _Values, found: dict[int, frozenset[int]], passes_on: Callable[[str], bool]
-) -> frozenset[int]:
-    """A call has come back to `place`; the load that it announced, if any."""
-    loads = _LOADS(called) is not None
-    arguments = _few(set().union(*(values.get(name, _NONE) for name in (_ARGUMENTS[:1] if loads else _ARGUMENTS))))
-    for name in LOST:
-        values.pop(name, None)
-    if loads:
-        found[place] = found.get(place, _NONE) | arguments | values.get(_DECIDES, _NONE)
-        return frozenset((place,))
-    if _QUIET(called):
-        return _NONE
-    result = arguments
-    if not passes_on(called):  # it may load, too
-        found[place] = found.get(place, _NONE) | arguments
-        result = _few(arguments | {place})
-    if result:
-        values["rax"] = values["xmm0"] = result
-    return _NONE
-
-
-def _step(name: str, operands: Sequence[str], values: _Values, loaded: frozenset[int]) -> None:
-    if not operands:
-        return
-    *sources, target = (operand.strip() for operand in operands)
-    if (name.startswith("xor") and sources == [target]) or (name.startswith("pxor") and sources == [target]):
-        came = _NONE
-    elif name.startswith("lea"):
-        came = _of_address(sources[0], values)
-    else:
-        came = _few(set().union(*(_of_operand(source, values, loaded) for source in sources)) if sources else _NONE)
-        if not _REPLACES(name):
-            came = _few(came | _of_operand(target, values, _NONE))
-        if _USES_FLAGS(name):
-            came = _few(came | values.get(_FLAGS, _NONE))
-        elif not _REPLACES(name):
-            values[_FLAGS] = came
+@lru_cache(maxsize=1 << 16)
+def _of_instruction(name: str, text: str) -> _Change | _Compare | None:
+    operands = operands_of(text)
+    if _COMPARES(name):
+        return _Compare(*_of_operands(operands))
+    if not operands or _CHANGES_NOTHING(name):
+        return None
+    *sources, target = operands
+    targets = _slots(target, _bytes(name))
     # What is changed behind a branch hangs on what decides that; what is only taken from the stack again does not.
-    if not (sources and name.startswith("mov") and _slots(sources[0], 4) and "(" in sources[0]):
-        came = _few(came | values.get(_DECIDES, _NONE))
-    for slot in _slots(target, _bytes(name)):
-        if slot in _ARRAYS:  # one of its elements
-            values[slot] = _few(came | values.get(slot, _NONE))
-        elif came:
-            values[slot] = came
+    hangs = not (sources and name.startswith("mov") and _slots(sources[0], 4) and "(" in sources[0])
+    if name.startswith(("xor", "pxor")) and sources == [target]:
+        return _Change(hangs=hangs, targets=targets)
+    if name.startswith("lea"):
+        return _Change(_of_address(sources[0]), hangs=hangs, targets=targets)
+    names, loaded = _of_operands(sources)
+    replaces, takes_flags = _REPLACES(name) is not None, _USES_FLAGS(name) is not None
+    itself = None if replaces else next(iter(_of_operands([target])[0]), None)
+    makes_flags = not replaces and not takes_flags
+    return _Change(names, loaded, itself, takes_flags, makes_flags, hangs, targets)
+
+
+def _of_operands(operands: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    """Names of the values of operands, and whether one of them is in other memory: that was loaded last."""
+    variable = [operand for operand in operands if not operand.startswith("$")]
+    names = tuple(slots[0] for operand in variable if (slots := _slots(operand, 4)))
+    return names, any("(" in operand and not _slots(operand, 4) for operand in variable)
+
+
+def _follow(steps: Sequence[_Step], values: _Values, found: dict[int, int]) -> None:
+    """What registers and the stack hold behind a basic block, and what its loads' addresses are made from."""
+    loaded = 0  # the last load that was announced
+    get = values.get
+    for step in steps:
+        if isinstance(step, _Change):
+            sources, takes_loaded, changed, takes_flags, makes_flags, hangs, targets = step
+            came = loaded if takes_loaded else 0
+            for name in sources:
+                came |= get(name, 0)
+            came = _few(came)
+            if changed is not None:
+                came = _few(came | get(changed, 0))
+            if takes_flags:
+                came = _few(came | get(_FLAGS, 0))
+            elif makes_flags:
+                values[_FLAGS] = came
+            if hangs:
+                came = _few(came | get(_DECIDES, 0))
+            for name in targets:
+                if name in _ARRAYS:  # one of its elements
+                    values[name] = _few(came | get(name, 0))
+                elif came:
+                    values[name] = came
+                elif name in values:
+                    del values[name]
+        elif isinstance(step, _Compare):
+            came = loaded if step.loaded else 0
+            for name in step.sources:
+                came |= get(name, 0)
+            values[_FLAGS] = _few(came)
         else:
-            values.pop(slot, None)
+            loaded = _return(step, values, found) or loaded
+
+
+def _return(step: _Return | None, values: _Values, found: dict[int, int]) -> int:
+    """The bit of the load that a call has announced, if any."""
+    given = 0
+    if step is not None:
+        for name in _ARGUMENTS[:1] if step.loads else _ARGUMENTS:
+            given |= values.get(name, 0)
+        given = _few(given)
+    for name in LOST:
+        if name in values:
+            del values[name]
+    if step is None:
+        return 0
+    if step.loads:
+        found[step.place] = found.get(step.place, 0) | given | values.get(_DECIDES, 0)
+        return step.bit
+    if not step.passes_on:
+        found[step.place] = found.get(step.place, 0) | given
+        given = _few(given | step.bit)
+    if given:
+        values["rax"] = values["xmm0"] = given
+    return 0
 
 
 @lru_cache(maxsize=4096)
@@ -238,21 +338,12 @@ def _bytes(name: str) -> int:
     return 8 if name.endswith("q") or name == "mov" or name.endswith(("sd", "lps", "hps")) else 4
 
 
-def _of_operand(operand: str, values: _Values, loaded: frozenset[int]) -> frozenset[int]:
-    if operand.startswith("$"):
-        return _NONE
-    slots = _slots(operand, 4)
-    if slots:
-        return values.get(slots[0], _NONE)
-    return loaded if "(" in operand else _NONE
-
-
-def _of_address(operand: str, values: _Values) -> frozenset[int]:
+def _of_address(operand: str) -> tuple[str, ...]:
+    """Registers that an operand's address is made from."""
     parts = memory_of(operand)
     if parts is None:
-        return _NONE
-    names = (NAMES.get(part[1:], part[1:]) for part in (parts["base"], parts["index"]) if part)
-    return _few(set().union(*(values.get(name, _NONE) for name in names)))
+        return ()
+    return tuple(NAMES.get(part[1:], part[1:]) for part in (parts["base"], parts["index"]) if part)
 
 
 @lru_cache(maxsize=1 << 16)
