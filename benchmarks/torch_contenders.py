@@ -26,6 +26,17 @@ PRODUCTS = ("matrix_mul", "square_matrix_mul", "matrix_power", "high_order_contr
             "softmax_attention")  # fmt: skip
 
 
+DRAWN = "drawn"
+ORDERS: dict[str, Callable[[Any], Any]] = {
+    DRAWN: lambda values: values,
+    "ascending": lambda values: values.sort().values,
+    "descending": lambda values: values.sort(descending=True).values,
+    "equal": lambda values: values[:1].expand_as(values),
+    "two values": lambda values: values.sign(),
+    "nine of ten equal": lambda values: torch.where(torch.rand_like(values.float()) < 0.9, values[:1], values),
+}
+
+
 @dataclass(frozen=True)
 class Contender:
     """Something to time: `call` runs it once and gives the tensor with the result.
@@ -48,8 +59,9 @@ class Contender:
         return nullcontext() if self.backend is None else sdpa_kernel(self.backend)
 
 
-def inputs(card: TaskCard, precision: Precision, case: Case, device: str) -> dict[str, Any]:
-    """Tensors as the card draws them: uniform, with a variance of 1/N for powers, and the mask with its holes."""
+def inputs(card: TaskCard, precision: Precision, case: Case, device: str, order: str = DRAWN) -> dict[str, Any]:
+    """Tensors as the card draws them: uniform, with a variance of 1/N for powers, and the mask with its holes. With
+    another of ORDERS the numbers of each input are brought into that."""
     kind = {"float": torch.float32, "__nv_bfloat16": torch.bfloat16, "int": torch.int32}
     made: dict[str, Any] = {}
     sizes = case.values
@@ -66,6 +78,8 @@ def inputs(card: TaskCard, precision: Precision, case: Case, device: str) -> dic
         elif parameter.role in ("input", "inout"):
             reach = math.sqrt(3 / sizes["N"]) if card.name == "matrix_power" else 1.0
             tensor.copy_(torch.rand(length, device=device) * (2 * reach) - reach)
+            if order != DRAWN:
+                tensor.copy_(ORDERS[order](tensor))
         made[parameter.name] = tensor
     return made
 
@@ -171,6 +185,11 @@ def attention(q: Any, k: Any, v: Any, what: str, mask: Any, causal: bool = False
     for backend in backends:
         name = backend.name.removesuffix("_ATTENTION").lower()
         yield Contender(f"attention by {name}{what}", NOTE if causal else TORCH, call, backend)
+
+
+def empty_kernel() -> Contender:
+    """What a launch takes by the same clocks: a kernel of PyTorch's that waits for no cycles."""
+    return Contender("empty kernel", NOTE, lambda: torch.cuda._sleep(0))
 
 
 def shared_objects(

@@ -14,7 +14,7 @@ first is compared, the real parts of fft and the values of top_k: `cudamaster ve
 
 TF32 is off. bf16 products are timed with sums in fp32, as the cards ask, and as PyTorch does it by default: slices of a
 sum may be rounded. What is made outside a call is made outside here too: masks in the form that an operator wants,
-handles, work space. An operator that writes where it is told is given the output.
+handles, work space. An operator that writes where it is told is given the output. An empty kernel is timed beside them.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from cudamaster.vendor import comparison, libraries
 TASKS = ("matrix_mul", "square_matrix_mul", "matrix_power", "high_order_contraction", "matrix_vector_mul",
          "triangle_attention", "softmax_attention")  # fmt: skip
 OTHERS = ("conv_1d", "conv_2d", "sorting", "top_k", "prefix_sum", "fft")
+ORDERS = ("drawn", "ascending", "descending", "equal", "two values", "nine of ten equal")
 OURS = "ours"
 CALLS = 50
 COMMAND = "nvcc -O2 -std=c++17 -shared -Xcompiler -fPIC"
@@ -132,6 +133,9 @@ def main() -> None:
     parser.add_argument("--precision", choices=[one.value for one in BENCHMARK_PRECISIONS], action="append")
     parser.add_argument("--arch", default="native", help="of the kernels that do not choose one themselves")
     parser.add_argument("--case", action="append", metavar="SIZES", help="time these, N=1024, in place of its own")
+    parser.add_argument(
+        "--order", action="append", choices=ORDERS, help="of the numbers of each input; they are drawn at random"
+    )
     parser.add_argument("--save", type=Path)
     parser.add_argument("--calls", type=int, default=CALLS)
     options = parser.parse_args()
@@ -141,7 +145,8 @@ def main() -> None:
     elif options.command == "time":
         from torch_timing import run  # PyTorch is not needed to build
 
-        run(options.place.resolve(), options.tasks, precisions, options.save, options.calls, options.case or ())
+        orders = options.order or ("drawn",)
+        run(options.place.resolve(), options.tasks, precisions, options.save, options.calls, options.case or (), orders)
     elif options.command == "plot":
         from torch_plot import plot
 

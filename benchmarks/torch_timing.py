@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch_contenders import (
     ALLOWED,
+    DRAWN,
     NOTE,
     POWERS_ALLOWED,
     Contender,
+    empty_kernel,
     error_of,
     inputs,
     operators,
@@ -95,12 +97,12 @@ def timed(contenders: Sequence[Contender], clock: Clock, calls: int) -> dict[str
 
 
 def one_case(
-    folder: Path, card: TaskCard, precision: Precision, case: Case, clock: Clock | None, calls: int
+    folder: Path, card: TaskCard, precision: Precision, case: Case, clock: Clock | None, calls: int, order: str = DRAWN
 ) -> dict[str, Any]:
-    """Check and time all that can do a case."""
+    """Check and time all that can do a case, and an empty kernel beside them."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     sizes = {name: int(value) for name, value in case.values.items()}
-    tensors = inputs(card, precision, case, device)
+    tensors = inputs(card, precision, case, device, order)
     output = tensors[next(p.name for p in card.parameters if p.role in ("output", "inout"))]
     rows, expected = reference(card.name, tensors, sizes)
     allowed = (POWERS_ALLOWED if card.name == "matrix_power" else ALLOWED)[precision]
@@ -119,9 +121,13 @@ def one_case(
             right.append(contender)
         else:
             found[contender.name]["wrong"] = True
-    for name, times in (timed(right, clock, calls) if clock is not None else {}).items():
-        found[name].update(times)
-    return {"task": card.name, "precision": precision.value, "case": case.label, "contenders": found}
+    if clock is not None:
+        empty = empty_kernel()
+        found[empty.name] = {"kind": empty.kind}
+        for name, times in timed([*right, empty], clock, calls).items():
+            found[name].update(times)
+    label = case.label if order == DRAWN else f"{case.label}, {order}"
+    return {"task": card.name, "precision": precision.value, "case": label, "contenders": found}
 
 
 def line(case: dict[str, Any]) -> str:
@@ -142,8 +148,9 @@ def run(
     save: Path | None,
     calls: int,
     sizes: Sequence[str] = (),
+    orders: Sequence[str] = (DRAWN,),
 ) -> None:
-    """All timed cases, or those of `sizes`; the file is written after each task, and other tasks in it stay."""
+    """All timed cases, or those of `sizes`, in each order; the file is written after each task, whose others stay."""
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(int(time.time()))
@@ -157,8 +164,8 @@ def run(
             start = time.monotonic()
             cases = []
             for case in card.timed_at([wishes.case("--case", one) for one in sizes]).cases if sizes else card.cases:
-                if case.sweep:
-                    cases.append(one_case(folder, card, precision, case, clock, calls))
+                for order in orders if case.sweep else ():
+                    cases.append(one_case(folder, card, precision, case, clock, calls, order))
                     print(line(cases[-1]), flush=True)
             print(f"  {task} {precision.value}: {time.monotonic() - start:.1f} s", flush=True)
             kept = [one for one in kept if (one["task"], one["precision"]) != (task, precision.value)] + cases
