@@ -102,6 +102,8 @@ def test_a_choice_waits_for_its_comparison() -> None:
 def test_places_of_the_stack_are_the_same_behind_a_push() -> None:
     kept = ("addss %xmm1,%xmm0", "movss %xmm0,0x8(%rsp)", "push %rbx", "movss 0x10(%rsp),%xmm2")
     assert cycles(*kept, "addss %xmm1,%xmm2") == [8]
+    ones = (*kept[:3], "popcnt %ecx,%edx", kept[3])  # takes nothing from the stack
+    assert cycles(*ones, "addss %xmm1,%xmm2") == [8]
 
 
 def test_elements_of_an_array_are_one_value() -> None:

@@ -277,3 +277,32 @@ def test_an_object_names_the_compiler_that_has_made_it(tmp_path: Path) -> None:
         [toolchain.compiler(), "-dumpversion"], capture_output=True, text=True, check=True
     ).stdout.strip()
     assert number in compiler
+
+
+def test_counts_of_one_compiler_are_packed_and_those_of_two_refused(
+    times: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compilers make other code of a kernel, so counts of several do not compare."""
+    import gpu_model_data
+
+    monkeypatch.setattr(gpu_model_data.cards, "names", lambda: ["relu"])
+    folder, packed = tmp_path / "counts", tmp_path / "counts.jsonl.gz"
+    made_by = {"baseline": "GCC: 12.2.0", WIDE: "GCC: 12.2.0"}
+
+    def pack() -> None:
+        for kernel in gpu_model_data.kernels("relu", "fp32"):
+            if kernel.name in made_by:
+                head = {"task": "relu", "precision": "fp32", "kernel": kernel.name, "code": kernel.code}
+                kernel.file(folder).parent.mkdir(parents=True, exist_ok=True)
+                kept = {**head, "compilers": [made_by[kernel.name]], "cases": {CASE: "no counts"}}
+                kernel.file(folder).write_text(json.dumps(kept))
+        gpu_model_data.pack(folder, packed)
+
+    pack()
+    with gzip.open(packed, "rt") as file:
+        assert {json.loads(line)["kernel"] for line in file} == {"baseline", WIDE}
+    before = packed.read_bytes()
+    made_by[WIDE] = "GCC: 13.3.0"
+    with pytest.raises(SystemExit, match=r"GCC: 12\.2\.0, GCC: 13\.3\.0"):
+        pack()
+    assert packed.read_bytes() == before

@@ -39,6 +39,12 @@ def test_a_gather_waits_for_its_index() -> None:
     assert found(*GATHER) == {7: [2]}
 
 
+def test_what_is_made_of_an_index_waits_for_it() -> None:
+    """And what overwrites it does not: the number of its bits is popcnt, which is no pop."""
+    assert found(*GATHER[:3], "popcnt %rax,%rcx", "lea 0x0(%rbp,%rcx,4),%rdi", f"call {READ}", "nop") == {6: [2]}
+    assert found(*GATHER[:3], "popcnt %r13,%rax", "lea 0x0(%rbp,%rax,4),%rdi", f"call {READ}", "nop") == {}
+
+
 def test_loads_from_a_common_base_do_not_wait_for_each_other() -> None:
     assert found("mov %rbx,%rdi", f"call {READ}", "mov (%rbx),%eax", "lea 0x4(%rbx),%rdi", f"call {READ}", "nop") == {}
 

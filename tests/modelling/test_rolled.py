@@ -19,12 +19,20 @@ def test_the_condition_gets_a_mark(condition: str) -> None:
     assert not rolled.is_marked([(0, "nopl", "0x0(%rax)"), (4, "mov", "0x4d0ce(%rax)")])
 
 
+@pytest.mark.parametrize("pragma", ["#pragma unroll(1)", "# pragma  unroll ( 1 )", "#pragma unroll (1)"])
+def test_the_pragma_may_have_parentheses(pragma: str) -> None:
+    text = LOOP.format("int i = 0; i < n; ++i").replace("#pragma unroll 1", pragma)
+    assert rolled.marked(text) != text
+
+
 @pytest.mark.parametrize(
     "text",
     [
         LOOP.format("int i = 0;; ++i"),
         LOOP.format("int each : all"),
         LOOP.format("char c = ';'; c < n; ++c"),
+        LOOP.format("char c = 0; c != '('; ++c"),
+        LOOP.format("int i = 0;\n#if FEW\n i < 4;\n#endif\n ++i"),
         LOOP.format("int i = 0; i < n; ++i").replace("unroll 1", "unroll 4"),
         LOOP.format("int i = 0; i < n; ++i").replace("unroll 1", "unroll"),
         LOOP.format("int i = 0; i < n; ++i").replace("for", "while"),

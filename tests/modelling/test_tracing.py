@@ -666,6 +666,9 @@ def test_a_shift_by_one_is_the_same_however_objdump_writes_it() -> None:
     code = instructions.code_in(halved)
     assert instructions.code_in(halved.replace("sar    %ecx", "sar    $1,%ecx")) == code
     assert [lines[3] for lines in instructions._functions(halved)] == [(0x1005, "sar", "%ecx")]
+    for name in ("shll", "shrq", "rorw", "rcl"):
+        (lines,) = instructions._functions(halved.replace("sar    %ecx", f"{name} $1,0x8(%rsp)"))
+        assert lines[3] == (0x1005, name, "0x8(%rsp)")
 
 
 def test_paths_come_before_the_place_where_they_meet() -> None:

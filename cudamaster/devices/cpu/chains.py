@@ -46,6 +46,7 @@ _PRODUCT = lru_cache(re.compile(r"mma_sync").search)
 _MEMORY = matching(r"^(?P<offset>-?(?:0x)?[0-9a-f]*)\((?P<base>%\w+)?(?:,(?P<index>%\w+)?(?:,\d)?)?\)$")
 _VALUES = (*ARGUMENTS, "xmm0", "xmm1", "xmm2")
 _REPLACES = matching(r"^v?(?:mov|lea|cvt|set|lddqu|bsf|bsr|popcnt|lzcnt|tzcnt|pshuf|pop$)")
+_POPS = matching(r"^pop[qw]?$")
 _COMPARES = matching(r"^(?:cmp[bwlq]?|test[bwlq]?|v?u?comis[sd]|bt[lqw]?)$")
 # Exact divisions and roots go around their long way by a branch.
 _IN_TURN = matching(r"^(?:v?(?:div|sqrt)ss|sqrtf)$")
@@ -280,7 +281,7 @@ def _prepared(
                 code.append(_Branch(counting.shipped().branch_cycles if back else 0.0))
         elif name.startswith("push"):
             code.append(_Push(_operand(text, framed)))
-        elif name.startswith("pop"):
+        elif _POPS(name):
             code.append(_Pop())
         elif name.startswith(("add", "sub", "and")) and text.endswith("%rsp"):
             amount = re.match(r"\$(-?0x[0-9a-f]+)", text) if name.startswith("add") else None

@@ -35,7 +35,7 @@ _REPLACES = matching(r"^v?(?:mov|lea|cvt|set|lddqu|bsf|bsr|popcnt|lzcnt|tzcnt|ps
 _COMPARES = matching(r"^(?:cmp[bwlq]?|test[bwlq]?|v?u?comis[sd]|bt[lqw]?)$")
 _USES_FLAGS = matching(r"^(?:set|cmov|adc|sbb)")
 _FLAGS, _DECIDES = "flags", "decides"  # beside the values: what a branch is decided by, and what has decided the last
-_CHANGES_NOTHING = matching(r"^(?:cmp|test|v?u?comis|j|nop|push|pop|ret|ud2|hlt|bt[lqw]?$)")
+_CHANGES_NOTHING = matching(r"^(?:cmp|test|v?u?comis|j|nop|push|pop[qw]?$|ret|ud2|hlt|bt[lqw]?$)")
 _SLOT_BYTES = 4
 # Names of a function's own memory: by the stack pointer, or by %rbp where the function sets that up as its frame.
 _BASES = {"%rsp": "stack", "%frame": "frame"}
