@@ -224,12 +224,15 @@ def pack(folder: Path, file: Path) -> None:
     }
     for path in sorted(current & set(folder.glob("*/*.json"))):
         kept = json.loads(path.read_text())
-        compilers.update(kept.get("compilers", ()))
+        compilers.update(kept.get("compilers") or ["one that is not named"])
         head = {name: kept[name] for name in ("task", "precision", "kernel", "code")}
         for label, counts in sorted(kept["cases"].items()):
             lines.append(json.dumps({**head, "case": label, "counts": counts}, separators=(",", ":"), sort_keys=True))
     if len(compilers) > 1:
-        sys.exit(f"Counts are by several compilers, which make other code: {', '.join(sorted(compilers))}.")
+        sys.exit(
+            f"{folder} has counts by several compilers, which make other code of it: {', '.join(sorted(compilers))}. "
+            "Remove those of all but one, and count these kernels anew: gpu_model.py count-all."
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
         packed.write(("\n".join(lines) + "\n").encode())

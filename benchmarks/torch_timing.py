@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch_contenders import (
     ALLOWED,
     DRAWN,
     NOTE,
+    ORDERS,
     POWERS_ALLOWED,
     Contender,
     empty_kernel,
@@ -148,9 +150,11 @@ def run(
     save: Path | None,
     calls: int,
     sizes: Sequence[str] = (),
-    orders: Sequence[str] = (DRAWN,),
+    orders: Sequence[str] = (),
 ) -> None:
     """All timed cases, or those of `sizes`, in each order; the file is written after each task, whose others stay."""
+    if unknown := set(orders) - ORDERS.keys():
+        sys.exit(f"--order {min(unknown)} is not known. Known are {', '.join(ORDERS)}.")
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(int(time.time()))
@@ -164,7 +168,7 @@ def run(
             start = time.monotonic()
             cases = []
             for case in card.timed_at([wishes.case("--case", one) for one in sizes]).cases if sizes else card.cases:
-                for order in orders if case.sweep else ():
+                for order in (orders or [DRAWN]) if case.sweep else ():
                     cases.append(one_case(folder, card, precision, case, clock, calls, order))
                     print(line(cases[-1]), flush=True)
             print(f"  {task} {precision.value}: {time.monotonic() - start:.1f} s", flush=True)

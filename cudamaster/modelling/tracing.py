@@ -151,7 +151,7 @@ def _why_not(stderr: str, *, expired: bool) -> str:
 
 
 def prepare(worker: Path) -> None:
-    """Read from a traced worker what counting needs of it: half a minute for the largest kernels, once."""
+    """Read from a traced worker what counting needs of it: up to 4 s for the largest kernels, once."""
     if not _is_read(worker):
         _code_of(worker)
 

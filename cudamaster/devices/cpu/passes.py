@@ -3,8 +3,8 @@
 That is so where the counter goes on by what is no constant and may wrap around: an unsigned one, or an int to which an
 unsigned number is added, as blockDim.x is. Signed numbers do not wrap around, so nvcc can tell the passes of one that
 goes on by a signed number, or by a constant. g++ is bound by the same rules, so its code shows them: it compares an
-unsigned counter by other jumps, and widens an int that may wrap around anew in each pass. A counter that is doubled or
-halved is none of these.
+unsigned counter by other jumps, and widens an int that may wrap around anew in each pass. Nor can nvcc tell the passes
+of a counter that is doubled or shifted. A shift by one, which has one operand in the code, is not looked for.
 """
 
 from __future__ import annotations
