@@ -34,7 +34,14 @@ ORDERS: dict[str, Callable[[Any], Any]] = {
     "equal": lambda values: values[:1].expand_as(values),
     "two values": lambda values: values.sign(),
     "nine of ten equal": lambda values: torch.where(torch.rand_like(values.float()) < 0.9, values[:1], values),
+    "extremes": lambda values: extremes(values)[torch.randint(5, values.shape, device=values.device)],
 }
+
+
+def extremes(like: Any) -> Any:
+    """The largest and the least normal numbers of a type, of both signs, and zero."""
+    limits = torch.finfo(like.dtype)
+    return torch.tensor([-limits.max, -limits.tiny, 0, limits.tiny, limits.max], dtype=like.dtype, device=like.device)
 
 
 @dataclass(frozen=True)

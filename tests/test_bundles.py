@@ -22,7 +22,7 @@ from cudamaster.core.errors import BundleError, RunFolderError, UsageError
 from cudamaster.core.records import to_json
 from cudamaster.core.values import Candidate, CaseVerdict, Precision, Status
 from cudamaster.devices import machine_code
-from cudamaster.runs.folder import RunFolder
+from cudamaster.runs.folder import RunFolder, write_record
 from cudamaster.runs.record import read_record
 from cudamaster.tasks.harness import baseline_region
 
@@ -187,6 +187,23 @@ def test_a_reproduction_is_kept_and_can_be_passed_on(
     assert made.reproduction.keep(first) == tmp_path / "kept-2.json"
     with pytest.raises(UsageError, match="no measurement is overwritten"):
         cudamaster.reproduce(made.bundle, device="cpu", trust=True, out=first)
+
+
+def test_where_the_second_measurement_counts_what_only_the_first_one_found_is_packed_too(
+    made: Made, tmp_path: Path
+) -> None:
+    first = made.reproduction.verdict
+    listed = replace(first, build={**first.build, machine_code.INSTRUCTIONS: "1"}, sanitizers={"memcheck": "nothing"})
+    again = replace(first, score=(first.score or 0.0) * 0.99, build={**first.build, machine_code.OBJECT: "2"})
+    folder = shutil.copytree(made.run, tmp_path / "run")
+    for name, verdict in (("verdicts", listed), ("confirmations", again)):
+        (folder / name).mkdir(exist_ok=True)
+        write_record(folder / name / f"{first.candidate}.json", verdict)
+    packed = cudamaster.bundle(folder)
+    assert (packed.claim.score, packed.second) == (again.score, listed)
+    assert packed.verdict == replace(
+        again, build={**listed.build, machine_code.OBJECT: "2"}, sanitizers=listed.sanitizers
+    )
 
 
 def test_a_raised_score_is_slower(made: Made, tmp_path: Path) -> None:

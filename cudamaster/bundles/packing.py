@@ -107,7 +107,7 @@ def _counted(verdict: Verdict, again: Verdict | None) -> tuple[Verdict, Verdict 
     if again is None:
         return verdict, None
     if not again.correct or again.score is None or again.score < (verdict.score or 0.0):
-        return again, verdict
+        return again.after(verdict), verdict
     return verdict, again
 
 

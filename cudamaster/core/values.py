@@ -12,7 +12,7 @@ import hashlib
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from cudamaster.core.likelihood import Errors, Makeup
@@ -356,6 +356,10 @@ class Verdict:
     def correct(self) -> bool:
         """Whether every case that ran was right (CheckValid of algorithm 1)."""
         return self.status is Status.CORRECT
+
+    def after(self, first: Verdict) -> Verdict:
+        """This second measurement with what only the first one found: what sanitizers say, and the instructions."""
+        return replace(self, build={**first.build, **self.build}, sanitizers=first.sanitizers or self.sanitizers)
 
 
 class ProfileMode(StrEnum):

@@ -125,7 +125,7 @@ def agreed(first: Verdict, second: Verdict, why: str) -> Verdict:
     far = " though they are far apart" if _apart(first, second) else ""
     note = f"{why}; measured again in fresh processes: {second.score:.3f}, the lower counts{far}"
     notes = dict.fromkeys((*first.notes, *second.notes, note))
-    return changed(lower, notes=tuple(notes), sanitizers=first.sanitizers)
+    return changed(lower.after(first), notes=tuple(notes))
 
 
 def _apart(first: Verdict, second: Verdict) -> bool:

@@ -17,6 +17,7 @@ from cudamaster.cli import main
 from cudamaster.core.errors import RunFolderError, UsageError
 from cudamaster.core.speed import Change, Comparison, Interval
 from cudamaster.core.values import Candidate, Precision, Role, Status, Verdict
+from cudamaster.devices.machine_code import INSTRUCTIONS, OBJECT
 from cudamaster.library.search_options import ModelOptions
 from cudamaster.runs import replaying
 from cudamaster.runs.optimization import optimize, resume
@@ -142,6 +143,12 @@ def test_where_both_contradict_each_other_it_is_said(second: float, counted: flo
     verdict = agreed(FIRST, scored(second)(FIRST), "too good")
     assert verdict.score == counted
     assert verdict.notes[-1].endswith("the lower counts though they are far apart")
+
+
+def test_only_the_first_measurement_lists_the_instructions() -> None:
+    first = replace(FIRST, build={OBJECT: "1", INSTRUCTIONS: "2"})
+    second = replace(scored(5.9)(FIRST), build={OBJECT: "3"})
+    assert agreed(first, second, "too good").build == {OBJECT: "3", INSTRUCTIONS: "2"}
 
 
 def test_what_the_second_judgement_finds_wrong_is_wrong() -> None:
