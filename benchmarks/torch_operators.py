@@ -39,7 +39,7 @@ from cudamaster.vendor import comparison, libraries
 TASKS = ("matrix_mul", "square_matrix_mul", "matrix_power", "high_order_contraction", "matrix_vector_mul",
          "triangle_attention", "softmax_attention")  # fmt: skip
 OTHERS = ("conv_1d", "conv_2d", "sorting", "top_k", "prefix_sum", "fft")
-OURS = "ours"
+OURS, EMPTY = "ours", "empty kernel"
 CALLS = 50
 COMMAND = "nvcc -O2 -std=c++17 -shared -Xcompiler -fPIC"
 
@@ -89,14 +89,16 @@ def fastest(case: dict[str, Any]) -> str | None:
 def table(path: Path) -> str:
     """Markdown: for each case times on the device of ours, of the libraries and of the fastest of PyTorch's operators.
 
-    A ratio is the other's time over ours: above 1, ours is faster.
+    A ratio is the other's time over ours: above 1, ours is faster. In brackets it is with the launch apart: the time
+    of the empty kernel of the same turns is taken off both.
     """
     saved = json.loads(path.read_text("utf-8"))
     about = saved["about"]
     named = (name for case in saved["cases"] for name, one in case["contenders"].items() if one["kind"] == "library")
     vendors = sorted(set(named))
     lines = [f"{about['device']}, PyTorch {about['torch']}, {about['date']}. Microseconds on the device (whole calls "
-             "from Python), medians; a ratio above 1: ours is faster on the device.", ""]  # fmt: skip
+             "from Python), medians; a ratio above 1: ours is faster on the device (in brackets: with the time of an "
+             "empty kernel taken off both).", ""]  # fmt: skip
     head = ["task", "case", "ours", *vendors, "PyTorch", "its fastest", *(f"{one} / ours" for one in vendors)]
     lines += [f"| {' | '.join([*head, 'PyTorch / ours'])} |",
               f"|---|---|--:|{'--:|' * len(vendors)}--:|---|{'--:|' * len(vendors)}--:|"]  # fmt: skip
@@ -106,16 +108,18 @@ def table(path: Path) -> str:
             return "wrong" if one and "wrong" in one else "-"
         return f"{one['device_us']['median']:.1f} ({one['whole_us']['median']:.1f})"
 
+    def ratio(one: dict[str, Any] | None, ours: dict[str, Any] | None, empty: dict[str, Any] | None) -> str:
+        if not (one and ours and "device_us" in one and "device_us" in ours):
+            return "-"
+        times = one["device_us"]["median"], ours["device_us"]["median"]
+        apart = [time - empty["device_us"]["median"] for time in times] if empty else []
+        return f"{times[0] / times[1]:.2f}" + (f" ({apart[0] / apart[1]:.2f})" if apart else "")
+
     for case in saved["cases"]:
         found = case["contenders"]
         ours, best = found.get(OURS), fastest(case)
         others = [*(found.get(name) for name in vendors), found[best] if best else None]
-        ratios = [
-            f"{other['device_us']['median'] / ours['device_us']['median']:.2f}"
-            if ours and other and "device_us" in other and "device_us" in ours
-            else "-"
-            for other in others
-        ]
+        ratios = [ratio(other, ours, found.get(EMPTY)) for other in others]
         cells = [f"{case['task']} {case['precision']}", case["case"], cell(ours), *map(cell, others)]
         lines.append("| " + " | ".join([*cells, best or "-", *ratios]) + " |")
     return "\n".join(lines)
