@@ -1,22 +1,22 @@
 // idea: One launch: all blocks count the same samples, so each knows where its keys belong
 // why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block has 512
-//      elements and, beside them, the same 2048 samples of the array as all others. It counts the samples in even
-//      bins of their values and makes buckets of bins, one for each block: so all agree without asking each other.
-//      What a block has of a bucket goes to a cell of 64 bytes; keys without room lie elsewhere. After one barrier of
-//      the grid a block reads the cells of its bucket in one trip, counts the keys in bins, and compares the few that
-//      share one. Samples that crowd in a bin are counted again by bins of keys; if that does not help, samples and
-//      runs are sorted. If a bucket is too large for a block, all blocks merge what they had at first. Up to 8192
-//      elements the blocks are a cluster; up to 4096 all 16 read and count all elements, and each places those of its
-//      bins: what crowds there is mostly one key, or bins of keys spread it, or samples are ranked. Up to 1024 each
-//      key is compared with all. More than 65536 are sorted by digits of 8 bits, in tiles that look back at what
-//      those before them have counted. Blocks load their next tile while they wait and write. Where the order of keys
-//      with the same digit is free, one addition ranks a key, elsewhere eight votes; a digit that all keys share is
-//      copied or skipped. The second array is the module's up to 2^26 elements. On an H200, over an empty launch,
-//      65536 elements take 6.6 µs, other orders 6.4 to 8.8, where two bitonic sorts a block took 11.3; on the device
-//      4096 take X.X and 1024 take 2.4. 2^26 take 1212 µs, equal keys 130, two values 1343 (CUB 1460, 1054 and 1138).
-//      What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900,
-//      counting and placing 2600 before the barrier and 2300 after it, as latency of shared memory, shuffles and
-//      barriers of the block.
+//      elements, by eights from the whole array where N is a multiple of 512, and, beside them, the same 2048 samples
+//      of the array as all others. It counts the samples in even bins of their values and makes buckets of bins, one
+//      for each block: so all agree without asking each other. What a block has of a bucket goes to a cell of 64
+//      bytes; keys without room lie elsewhere. After one barrier of the grid a block reads the cells of its bucket in
+//      one trip, counts the keys in bins, and compares the few that share one. Samples that crowd in a bin are
+//      counted again by bins of keys; if that does not help, samples and runs are sorted. If a bucket is too large
+//      for a block, all blocks merge what they had at first. Up to 8192 elements the blocks are a cluster; up to 4096
+//      all 16 read and count all elements, and each places those of its bins: what crowds there is mostly one key, or
+//      bins of keys spread it, or samples are ranked. Up to 1024 each key is compared with all. More than 65536 are
+//      sorted by digits of 8 bits, in tiles that look back at what those before them have counted. Blocks load their
+//      next tile while they wait and write. Where the order of keys with the same digit is free, one addition ranks a
+//      key, elsewhere eight votes; a digit that all keys share is copied or skipped. The second array is the module's
+//      up to 2^26 elements. On an H200, over an empty launch, 65536 elements take 6.6 µs, other orders 6.4 to 8.8,
+//      where two bitonic sorts a block took 11.3; on the device 4096 take X.X and 1024 take 2.4. 2^26 take 1212 µs,
+//      equal keys 130, two values 1343 (CUB 1460, 1054 and 1138). What binds it now: of 10200 cycles at 65536
+//      elements the barrier takes 2450 and the first elements 1900, counting and placing 2600 before the barrier and
+//      2300 after it, as latency of shared memory, shuffles and barriers of the block.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -36,6 +36,7 @@ constexpr unsigned int kFewCrowd = 512; // keys of a part, beyond which the bloc
 constexpr int kFewChunks = kFew / kFewThreads / kItems;
 constexpr int kFewDiffer = 32;    // threads with keys in a crowded bin that differ from most in it
 constexpr int kRun = 512;         // elements that a block takes at first, at most
+constexpr int kPiece = 8;         // of these that are neighbours, where N is a multiple of kRun
 constexpr int kRuns = 128;        // at most
 constexpr int kSamples = 1024;    // at most
 constexpr int kOversampling = 16; // samples for each bucket, as far as there are so many
@@ -944,7 +945,12 @@ __global__ void __launch_bounds__(kThreads)
         unsigned int jitter = spread * 2654435761u >> 26;
         unsigned int first = (spread * 64u + jitter) * (N / kItems) / (kThreads * 64u) * kItems;
         Chunk chunk;
-        Element own_value = data[block * kRun + min(t, length - 1)];
+        // Where all blocks have as many elements, these are pieces that lie far from each other, of a sector each: so a
+        // sorted array is to a block as any other one.
+        bool spreads = N % kRun == 0;
+        unsigned int own_place = threadIdx.x / kPiece * (spreads ? blocks * kPiece : kPiece) +
+                                 block * (spreads ? kPiece : kRun) + threadIdx.x % kPiece;
+        Element own_value = data[min(own_place, N - 1u)];
         if (aligned)
             chunk = *(const Chunk*)(data + first);
         else
