@@ -5,18 +5,19 @@
 //      for each block: so all agree without asking each other. What a block has of a bucket goes to a cell of 64
 //      bytes; keys without room lie elsewhere. After one barrier of the grid a block reads the cells of its bucket in
 //      one trip, counts the keys in bins, and compares the few that share one. Samples that crowd in a bin are
-//      counted again by bins of keys; if that does not help, samples and runs are sorted. If a bucket is too large
-//      for a block, all blocks merge what they had at first. Up to 8192 elements the blocks are a cluster; up to 4096
-//      all 16 read and count all elements, and each places those of its bins: what crowds there is mostly one key, or
-//      bins of keys spread it, or samples are ranked. Up to 1024 each key is compared with all. More than 65536 are
-//      sorted by digits of 8 bits, in tiles that look back at what those before them have counted. Blocks load their
-//      next tile while they wait and write. Where the order of keys with the same digit is free, one addition ranks a
-//      key, elsewhere eight votes; a digit that all keys share is copied or skipped. The second array is the module's
-//      up to 2^26 elements. On an H200, over an empty launch, 65536 elements take 6.6 µs, other orders 6.4 to 8.8,
-//      where two bitonic sorts a block took 11.3; on the device 4096 take X.X and 1024 take 2.4. 2^26 take 1212 µs,
-//      equal keys 130, two values 1343 (CUB 1460, 1054 and 1138). What binds it now: of 10200 cycles at 65536
-//      elements the barrier takes 2450 and the first elements 1900, counting and placing 2600 before the barrier and
-//      2300 after it, as latency of shared memory, shuffles and barriers of the block.
+//      counted again by bins of keys. Where nearly all in such a bin are equal, blocks share them; else samples and
+//      runs are sorted. If a bucket is too large for a block, all blocks merge what they had at first. Up to 8192
+//      elements the blocks are a cluster; up to 4096 all 16 read and count all elements, and each places those of its
+//      bins: what crowds there is mostly one key, or bins of keys spread it, or samples are ranked. Up to 1024 each
+//      key is compared with all. More than 65536 are sorted by digits of 8 bits, in tiles that look back at what
+//      those before them have counted. Blocks load their next tile while they wait and write. Where the order of keys
+//      with the same digit is free, one addition ranks a key, elsewhere eight votes; a digit that all keys share is
+//      copied or skipped. The second array is the module's up to 2^26 elements. On an H200, over an empty launch,
+//      65536 elements take 6.6 µs, other orders 6.4 to 8.8, where two bitonic sorts a block took 11.3; on the device
+//      4096 take X.X and 1024 take 2.4. 2^26 take 1212 µs, equal keys 130, two values 1343 (CUB 1460, 1054 and 1138).
+//      What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900,
+//      counting and placing 2600 before the barrier and 2300 after it, as latency of shared memory, shuffles and
+//      barriers of the block.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -822,8 +823,9 @@ __global__ void __launch_bounds__(kFewThreads)
 
 constexpr int kSampled = kItems * kThreads; // samples whose bins are counted
 constexpr int kCrowd = 1024;                // keys of a bin of samples, at most
-constexpr int kWays = 4;                    // runs that are merged together
-constexpr unsigned int kExcess = 16;        // keys that had no room in a cell, at most
+constexpr int kDiffer = 16; // samples that differ from others of their bin, at most, or threads with such
+constexpr int kWays = 4;    // runs that are merged together
+constexpr unsigned int kExcess = 16; // keys that had no room in a cell, at most
 
 // Key i of a bucket. A run whose keys of the bucket are in a cell has kInCell in `from`, another one the place of the
 // first of them. The first word of a cell says where its keys begin in the run, and how many there are; the first
@@ -918,7 +920,7 @@ __device__ __noinline__ void begin_again(Element* data, int N, bool binned, unsi
 
 __global__ void __launch_bounds__(kThreads)
     sort_in_one_kernel_optimized(Element* data, int N, int sample_count, bool aligned, bool clustered) {
-    __shared__ unsigned int tile[2][kItems][kThreads];
+    __shared__ __align__(16) unsigned int tile[2][kItems][kThreads];
     __shared__ __align__(16) unsigned int samples[kSamples], run[kRun];
     __shared__ unsigned int splitters[kRuns];
     __shared__ __align__(16) unsigned int place[kRuns], from[kRuns]; // of a segment: here, and in its run
@@ -926,6 +928,7 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ __align__(16) unsigned int bins[kBins + 4], counts[kRuns], padded[kRoom + 2 * kReach];
     __shared__ __align__(4) unsigned char bucket_of[kBins + 4];
     __shared__ unsigned int sums[4][kThreads / 32];
+    __shared__ float heavy[2];
     int t = threadIdx.x, blocks = gridDim.x, block = blockIdx.x, lane = t % 32, warp = t / 32;
     int length = min(kRun, N - block * kRun);
     unsigned int key[kItems], own = 0;
@@ -937,7 +940,9 @@ __global__ void __launch_bounds__(kThreads)
     bool binned = true, by_key = false, few = false;
     int half_bits = __clz(blocks - 1) - 22; // so that the cells of a bucket take kRoom words at most
     unsigned int cell = 2u << half_bits;
-    unsigned int* placed = &padded[kReach];
+    // Of a bin with too many: the thread whose sample is the usual one, and its key.
+    unsigned int *placed = &padded[kReach], *chosen = tile[0][0], *usual_of = tile[1][0];
+    static_assert(kBins == kItems * kThreads, "room");
     {
         // A warp has samples of the whole array, so the extremes of one warp are near those of another, and one with
         // an outlier is not asked.
@@ -978,12 +983,13 @@ __global__ void __launch_bounds__(kThreads)
         float span = to_value(__reduce_min_sync(kFullMask, most)) - low;
         unsigned int own_bin = 0, to = 0, largest = 0;
         own = to_key(own_value);
-        bool many = false; // keys in its bin, equal to the smallest, where -0 is +0
-        float smallest = 0;
+        bool many = false; // keys in its bin, nearly all equal to the usual one, where -0 is +0
+        float usual = 0, ratio = 0, shift = 0;
         uint4 count = {};
         by_key = !(span > kLeastSpan && span < kMostSpan);
         if (!by_key) {
-            float ratio = __fdividef(2.0f / 3, span), shift = (0.25f * span - low) * ratio;
+            ratio = __fdividef(2.0f / 3, span);
+            shift = (0.25f * span - low) * ratio;
             own_bin = bin_of(own_value, ratio, shift);
 #pragma unroll
             for (int k = 0; k < kItems; ++k)
@@ -991,40 +997,65 @@ __global__ void __launch_bounds__(kThreads)
             __syncthreads();
             count = *(const uint4*)&bins[t * 4];
             to = sum_before(count, sums, largest);
-            by_key = largest * N > kSampled * kCrowd;
+            few = largest * N > kSampled * kCrowd;
         }
-        if (by_key) { // a few values, or others that are close to each other
-            *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
-            least = __reduce_min_sync(kFullMask, least);
-            most = __reduce_max_sync(kFullMask, most);
-            unsigned int step = step_for(most - least + 1), bin[kItems];
-            own_bin = bin_by(min(max(own, least), most) - least, step);
-            __syncthreads();
+        if (by_key || few) { // a few values, or others that are close to each other
+            unsigned int bin[kItems];
 #pragma unroll
             for (int k = 0; k < kItems; ++k) {
                 key[k] = to_key(chunk.at[k]);
-                bin[k] = bin_by(min(max(key[k], least), most) - least, step);
-                atomicAdd(&bins[bin[k]], 1u);
+                bin[k] = bin_of(chunk.at[k], ratio, shift);
             }
-            __syncthreads();
-            count = *(const uint4*)&bins[t * 4];
-            to = sum_before(count, sums, largest);
-            few = largest * N > kSampled * kCrowd;
-            if (few) { // if a bin with too many has equal samples, all of its buckets share such keys
+            if (t < 2)
+                heavy[t] = to_value(kPadding);
+            least = __reduce_min_sync(kFullMask, least);
+            most = __reduce_max_sync(kFullMask, most);
+#pragma unroll 1
+            for (;; by_key = true) {
+                if (by_key) {
+                    __syncthreads();
+                    *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
+                    unsigned int step = step_for(most - least + 1);
+                    own_bin = bin_by(min(max(own, least), most) - least, step);
+                    __syncthreads();
 #pragma unroll
-                for (int k = 0; k < kItems; ++k)
-                    if (bins[bin[k]] * N > kSampled * kCrowd)
-                        atomicMin(&placed[bin[k]], key[k]);
+                    for (int k = 0; k < kItems; ++k) {
+                        bin[k] = bin_by(min(max(key[k], least), most) - least, step);
+                        atomicAdd(&bins[bin[k]], 1u);
+                    }
+                    __syncthreads();
+                    count = *(const uint4*)&bins[t * 4];
+                    to = sum_before(count, sums, largest);
+                    few = largest * N > kSampled * kCrowd;
+                    many = false;
+                    binned = true;
+                }
+                if (!few)
+                    break;
+
+                // If nearly all samples of a bin with too many equal one of them, all of its buckets share such keys.
+                // That is the key which occurs most often in a warp, among one sample of each thread.
+                *(uint4*)&chosen[t * 4] = make_uint4(0, 0, 0, 0);
+                *(uint4*)&usual_of[t * 4] = make_uint4(kPadding, kPadding, kPadding, kPadding);
                 __syncthreads();
-                bool mixed = false;
+                unsigned int peers = __match_any_sync(kFullMask, key[0]), vote = __popc(peers) << 16 | t;
+                bool votes = lane == __ffs(peers) - 1 && bins[bin[0]] * N > kSampled * kCrowd;
+                if (votes)
+                    atomicMax(&chosen[bin[0]], vote);
+                __syncthreads();
+                if (votes && chosen[bin[0]] == vote)
+                    usual_of[bin[0]] = key[0];
+                __syncthreads();
+                bool differs = false;
 #pragma unroll
                 for (int k = 0; k < kItems; ++k)
-                    mixed = mixed ||
-                            (bins[bin[k]] * N > kSampled * kCrowd && to_value(placed[bin[k]]) != chunk.at[k]);
+                    differs = differs || (bins[bin[k]] * N > kSampled * kCrowd &&
+                                          to_value(usual_of[bin[k]]) != chunk.at[k]);
                 many = bins[own_bin] * N > kSampled * kCrowd;
-                smallest = to_value(placed[own_bin]);
-                binned = !__syncthreads_or(mixed);
-                *(uint4*)&placed[t * 4] = make_uint4(kPadding, kPadding, kPadding, kPadding);
+                usual = to_value(usual_of[own_bin]);
+                binned = __syncthreads_count(differs) <= kDiffer;
+                if (binned || by_key)
+                    break;
             }
         }
         unsigned int top = blocks - 1; // beyond the last sample, too
@@ -1042,12 +1073,18 @@ __global__ void __launch_bounds__(kThreads)
             run[t] = t < length ? own : kPadding;
         }
         __syncthreads();
+        if (few) { // what many keys of this block's bucket equal
+#pragma unroll 1
+            for (int b = t * 4; b < t * 4 + 4; ++b)
+                if (bins[b] * N > kSampled * kCrowd && bucket_of[b] <= block && block <= bucket_of[b + 1])
+                    heavy[bucket_of[b] == block] = to_value(usual_of[b]);
+        }
         *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
         if (binned) {
             unsigned int bucket = bucket_of[own_bin], slot = 0;
             if (many) {
                 unsigned int last = bucket_of[own_bin + 1], share = t * (last - bucket + 1) / kThreads;
-                bucket = own_value < smallest ? bucket : own_value > smallest ? last : bucket + share;
+                bucket = own_value < usual ? bucket : own_value > usual ? last : bucket + share;
             }
             if (t < length) {
                 slot = atomicAdd(&counts[bucket], 1u) + 1;
@@ -1273,6 +1310,25 @@ __global__ void __launch_bounds__(kThreads)
             for (int k = 0; k < kAll; ++k) {
                 unsigned int which = two ? to_value(all[k]) != to_value(least) : all[k] - least;
                 bin[k] = which << shift | ((k * kThreads + t) & mask);
+            }
+        } else if (few) {
+            // Those keys that many are equal to have several bins, too, between what is smaller and what is larger.
+            constexpr unsigned int kSpread = kBins / 8;
+            float first = heavy[0], second = heavy[1];
+            float low = to_value(least), span = to_value(most) - low;
+            bool even = span > kLeastSpan && span < kMostSpan;
+            float ratio = __fdividef(kBins * 3 / 4 - 1, span);
+            unsigned int step = step_for(most - least + 1);
+#pragma unroll
+            for (int k = 0; k < kAll; ++k) {
+                float value = to_value(all[k]);
+                if (even)
+                    bin[k] = __float_as_uint(fmaf(value - low, ratio, 8388608.0f)) & (kBins - 1);
+                else
+                    bin[k] = bin_by(all[k] - least, step) * 3 / 4;
+                unsigned int spread = (k * kThreads + t) % kSpread;
+                bin[k] += value > first ? kSpread : value == first ? spread : 0;
+                bin[k] += value > second ? kSpread : value == second ? spread : 0;
             }
         } else {
             float low = to_value(least), span = to_value(most) - low, ratio = __fdividef(kBins - 1, span);
