@@ -203,6 +203,50 @@ int main(int, char** words) {
     return cudaDeviceSynchronize() != cudaSuccess;
 }
 """
+# Few values that most numbers have, among others; numbers that crowd though none are equal; and an order.
+CROWDED = """
+int main(int, char** words) {
+    int N = std::atoi(words[1]), kind = std::atoi(words[2]);
+    unsigned seed = 1;
+    auto evenly = [&] {
+        seed = seed * 1664525u + 1013904223u;
+        return (float)(seed >> 8) / (1 << 24);
+    };
+    std::vector<Number> data(N);
+    std::vector<float> expected(N);
+    for (int i = 0; i < N; ++i) {
+        float u = evenly(), other = 2 * evenly() - 1, number = 0;
+        if (kind == 0) // nine of ten
+            number = u < 0.9f ? 0.3f : other;
+        if (kind == 1) // three values, with two that are next to the others
+            number = u < 0.3f ? 0.3f : u < 0.6f ? -0.3f : u < 0.9f ? 0.7f : other;
+        if (kind == 2) // zeros of both signs
+            number = u < 0.3f ? 0.0f : u < 0.6f ? -0.0f : other;
+        if (kind == 3) // half of them next to the others
+            number = u < 0.5f ? 0.3f : 0.3f + 1e-6f * other;
+        if (kind == 4)
+            number = (u < 0.5f ? 1.0f : -1.0f) + 1e-5f * other;
+        if (kind == 5) // exponents
+            number = ldexpf(other, (int)(200 * u) - 100);
+        if (kind == 6) // in order
+            number = (float)(i - N / 3);
+        if (kind == 7)
+            number = u < 0.2f ? INFINITY : u < 0.4f ? -INFINITY : other;
+        if (kind == 8) // one of them is far away
+            number = i == N / 2 ? 1e30f : other;
+        data[i] = (Number)number;
+        expected[i] = number;
+    }
+    std::sort(expected.begin(), expected.end());
+    Number* device = on_device(data);
+    CALL(device, N);
+    data = on_host(device, N);
+    for (int i = 0; i < N; ++i)
+        if (number(data[i]) != expected[i])
+            return 1;
+    return cudaDeviceSynchronize() != cudaSuccess;
+}
+"""
 # Odd sizes are sorted as very long arrays are: by digits, in few blocks, those above 20000 with their states and with
 # memory of their own, or by counting, multiples of three in less shared memory. Of the others only multiples of four
 # get a cluster in fp32, and many buckets count as too large for a block.
@@ -300,4 +344,14 @@ def test_sorting_is_right_where_samples_tell_nothing(
     """Most numbers go to one bucket or two, too large for a block, so all blocks begin anew."""
     text = (PLAYBOOK / "sorting" / "fp32" / "3_one_launch.cu").read_text()
     ran = run_text(text + COMMON.replace("TASK", "sorting") + HIDDEN, (count, kind), tmp_path_factory)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", range(9))
+@pytest.mark.parametrize("count", [1027, 4096, 8192, 65536])
+def test_sorting_is_right_where_numbers_crowd(count: int, kind: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Bins with more numbers than are compared: nearly all of them equal, or not."""
+    text = (PLAYBOOK / "sorting" / "fp32" / "3_one_launch.cu").read_text()
+    ran = run_text(text + COMMON.replace("TASK", "sorting") + CROWDED, (count, kind), tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr

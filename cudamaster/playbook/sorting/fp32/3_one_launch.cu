@@ -1,21 +1,23 @@
 // idea: One launch: all blocks count the same samples, so each knows where its keys belong
 // why: Step 2 waits for three launches, and each search in a merge is a chain of loads from L2. Here a block has 512
-//      elements and, beside them, the same 2048 samples of the array as all others. It counts the samples in even
-//      bins of their values and makes buckets of bins, one for each block: so all agree without asking each other.
-//      What a block has of a bucket goes to a cell of 64 bytes; keys without room lie elsewhere. After one barrier of
-//      the grid a block reads the cells of its bucket in one trip, counts the keys in bins, and compares the few that
-//      share one. Samples that crowd in a bin are counted again by bins of keys; if that does not help, samples and
+//      elements, by eights from the whole array where N is a multiple of 512, and, beside them, the same 2048 samples
+//      of the array as all others. It counts the samples in even bins of their values and makes buckets of bins, one
+//      for each block: so all agree without asking each other. What a block has of a bucket goes to a cell of 64
+//      bytes; keys without room lie elsewhere. After one barrier of the grid a block reads the cells of its bucket in
+//      one trip, counts the keys in bins, and compares the few that share one. Samples that crowd in a bin are
+//      counted again by bins of keys. Where nearly all in such a bin are equal, blocks share them; else samples and
 //      runs are sorted. If a bucket is too large for a block, all blocks merge what they had at first. Up to 8192
-//      elements the blocks are a cluster; up to 4096 all 16 read all elements and rank their share among samples, up
-//      to 1024 among all. More than 65536 are sorted by digits of 8 bits, in tiles that look back at what those
-//      before them have counted. Blocks load their next tile while they wait and write. Where the order of keys with
-//      the same digit is free, one addition ranks a key, elsewhere eight votes; a digit that all keys share is copied
-//      or skipped. The second array is the module's up to 2^26 elements. On an H200, over an empty launch, 65536
-//      elements take 6.6 µs, other orders 6.4 to 8.8, where two bitonic sorts a block took 11.3; on the device 4096
-//      take 5.1 and 1024 take 2.4. 2^26 take 1212 µs, equal keys 130, two values 1343 (CUB 1460, 1054 and 1138). What
-//      binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900, counting
-//      and placing 2600 before the barrier and 2300 after it, as latency of shared memory, shuffles and barriers of
-//      the block.
+//      elements the blocks are a cluster; up to 4096 all 16 read and count all elements, and each places those of its
+//      bins: what crowds there is mostly one key, or bins of keys spread it, or samples are ranked. Up to 1024 each
+//      key is compared with all. More than 65536 are sorted by digits of 8 bits, in tiles that look back at what
+//      those before them have counted. Blocks load their next tile while they wait and write. Where the order of keys
+//      with the same digit is free, one addition ranks a key, elsewhere eight votes; a digit that all keys share is
+//      copied or skipped. The second array is the module's up to 2^26 elements. On an H200, over an empty launch,
+//      65536 elements take 6.6 µs, other orders 6.4 to 8.8, where two bitonic sorts a block took 11.3; on the device
+//      4096 take X.X and 1024 take 2.4. 2^26 take 1212 µs, equal keys 130, two values 1343 (CUB 1460, 1054 and 1138).
+//      What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900,
+//      counting and placing 2600 before the barrier and 2300 after it, as latency of shared memory, shuffles and
+//      barriers of the block.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -27,12 +29,15 @@ constexpr int kThreads = 512;
 constexpr int kRoom = kItems * kThreads; // keys that a block can sort
 constexpr int kLeast = 256;              // elements up to which eight blocks compare each with all
 constexpr int kLess = 1024;              // and a cluster of kCluster
-constexpr int kFew = 4096; // elements up to which a cluster takes them by their ranks among samples
+constexpr int kFew = 4096;               // elements up to which a cluster counts all in bins
 constexpr int kFewThreads = 512;
 constexpr int kFewSamples = 128;
+constexpr int kFewParts = 8;            // of a block's share of the samples
 constexpr unsigned int kFewCrowd = 512; // keys of a part, beyond which the block's share is sorted
 constexpr int kFewChunks = kFew / kFewThreads / kItems;
+constexpr int kFewDiffer = 32;    // threads with keys in a crowded bin that differ from most in it
 constexpr int kRun = 512;         // elements that a block takes at first, at most
+constexpr int kPiece = 8;         // of these that are neighbours, where N is a multiple of kRun
 constexpr int kRuns = 128;        // at most
 constexpr int kSamples = 1024;    // at most
 constexpr int kOversampling = 16; // samples for each bucket, as far as there are so many
@@ -40,6 +45,10 @@ constexpr int kCluster = 16;      // blocks, at most
 constexpr unsigned int kFullMask = 0xffffffffu;
 constexpr unsigned int kPadding = 0xfffffffeu; // beyond the key of infinity
 constexpr unsigned int kNone = 0xffffffffu;    // no key
+constexpr int kBins = 2048;
+static_assert(kBins == 4 * kThreads && kFewThreads == kThreads, "each thread sums four bins");
+constexpr unsigned int kReach = 32; // keys of a bin that are compared, at most
+constexpr float kLeastSpan = 1e-35f, kMostSpan = 3e38f;
 
 struct alignas(kItems * sizeof(Element)) Chunk {
     Element at[kItems];
@@ -240,254 +249,6 @@ __global__ void __launch_bounds__(kCompared) compare_all_kernel_optimized(Elemen
     }
 }
 
-// Loads chunks of the array, kFewChunks of each thread, that lie kFewThreads chunks from each other. All are
-// under way before the first is used.
-__device__ __forceinline__ void load_chunks(const Element* data, int N, bool aligned,
-                                            unsigned int (&key)[kFewChunks][kItems]) {
-    Chunk chunk[kFewChunks];
-    if (aligned && N % kItems == 0) {
-#pragma unroll
-        for (int c = 0; c < kFewChunks; ++c) {
-            int first = (c * kFewThreads + threadIdx.x) * kItems;
-            if (first < N)
-                chunk[c] = *(const Chunk*)(data + first);
-        }
-    } else {
-#pragma unroll
-        for (int c = 0; c < kFewChunks; ++c)
-#pragma unroll
-            for (int k = 0; k < kItems; ++k) {
-                int i = (c * kFewThreads + threadIdx.x) * kItems + k;
-                if (i < N)
-                    chunk[c].at[k] = data[i];
-            }
-    }
-#pragma unroll
-    for (int c = 0; c < kFewChunks; ++c)
-#pragma unroll
-        for (int k = 0; k < kItems; ++k) {
-            int i = (c * kFewThreads + threadIdx.x) * kItems + k;
-            key[c][k] = i < N ? to_key(chunk[c].at[k]) : kNone;
-        }
-}
-
-// Bitonic sort of up to kFew keys. The 32 pairs of a warp are in 64 places of their own where a distance is at most 32.
-__device__ void sort_listed(unsigned int (&keys)[kFew], int count) {
-    int size = 64, before = kFew;
-    while (size < count)
-        size *= 2;
-    for (int i = count + threadIdx.x; i < size; i += kFewThreads)
-        keys[i] = kNone;
-#pragma unroll 1
-    for (int length = 2; length <= size; length *= 2)
-#pragma unroll 1
-        for (int distance = length / 2; distance > 0; distance /= 2) {
-            if (max(before, distance) > 32)
-                __syncthreads();
-            else
-                __syncwarp();
-            before = distance;
-            for (int pair = threadIdx.x; pair < size / 2; pair += kFewThreads) {
-                int low = 2 * pair - (pair & (distance - 1));
-                unsigned int a = keys[low], b = keys[low + distance];
-                if ((a > b) == ((low & length) == 0)) {
-                    keys[low] = b;
-                    keys[low + distance] = a;
-                }
-            }
-        }
-    __syncthreads();
-}
-
-// Up to kFew elements, by a cluster. All blocks read all elements, and sort the same samples by counting how many are
-// below each. So they know without asking each other which elements are theirs, where those begin in the array, and in
-// which part of the block's share each lies: it is compared with that part alone.
-__global__ void __launch_bounds__(kFewThreads)
-    share_few_kernel_optimized(Element* data, int N, bool aligned) {
-    constexpr int kTeam = kFewThreads / kFewSamples, kParts = kFewSamples / kCluster;
-    static_assert(kParts <= 16 && kFew <= 4096, "sixteen bits for a part and a place in it");
-    __shared__ __align__(16) unsigned int samples[kFewSamples];
-    __shared__ uint2 splitters[kFewSamples]; // and their chunks
-    __shared__ unsigned int listed[kFew];
-    __shared__ unsigned short listed_of[kFew]; // the chunk, and then the part and the place in it
-    __shared__ __align__(16) unsigned int placed[kFew + 4 * kParts];
-    __shared__ __align__(16) unsigned int sizes[kParts];
-    __shared__ unsigned int sum;
-    unsigned int t = threadIdx.x, lane = t % 32, block = blockIdx.x;
-    unsigned int chunks = (N + kItems - 1) / kItems;
-    unsigned int key[kFewChunks][kItems];
-    auto chunk_of = [&](unsigned int sample) {
-        return (sample * 64 + (sample * 2654435761u >> 26)) * chunks / (kFewSamples * 64);
-    };
-    Element sample = {};
-    if (t < kFewSamples)
-        sample = data[chunk_of(t) * kItems];
-    load_chunks(data, N, aligned, key);
-#pragma unroll 1
-    for (int i = t; i < kFew / 4 + kParts; i += kFewThreads)
-        ((uint4*)placed)[i] = make_uint4(kNone, kNone, kNone, kNone);
-    if (t < kParts)
-        sizes[t] = 0;
-    if (t == kFewThreads - 1)
-        sum = 0;
-    if (t < kFewSamples)
-        samples[t] = to_key(sample);
-    __syncthreads();
-
-    // All blocks sort the same samples: how many are below one is its place.
-    {
-        int own = t / kTeam;
-        unsigned int mine = samples[own], smaller[2] = {};
-        const uint4* vectors = (const uint4*)samples;
-#pragma unroll
-        for (int k = 0; k < kFewSamples / 4 / kTeam; ++k) {
-            int v = k * kTeam + t % kTeam;
-            add_four_below(smaller, vectors[v], mine + (v < own / 4));
-        }
-        unsigned int rank = smaller[0] + smaller[1];
-        if (t % kTeam == 0)
-            rank += equal_before(vectors[own / 4], mine, own % 4);
-#pragma unroll
-        for (int distance = kTeam / 2; distance > 0; distance /= 2)
-            rank += __shfl_xor_sync(kFullMask, rank, distance);
-        if (t % kTeam == 0)
-            splitters[rank] = make_uint2(mine, chunk_of(own));
-    }
-    __syncthreads();
-
-    // A list of the block's keys. Those that equal a splitter go by their chunk.
-    uint2 low = splitters[block * kParts], high = splitters[min(block + 1, kCluster - 1) * kParts];
-    if (block == 0)
-        low = make_uint2(0, 0);
-    if (block == kCluster - 1)
-        high = make_uint2(kNone, 0);
-    unsigned int votes[kFewChunks][kItems], below = 0, here = 0;
-#pragma unroll
-    for (int c = 0; c < kFewChunks; ++c) {
-        unsigned int chunk = c * kFewThreads + t;
-        unsigned int from = low.x + (chunk < low.y), width = high.x + (chunk < high.y) - from;
-#pragma unroll
-        for (int k = 0; k < kItems; ++k) {
-            add_if_below(below, key[c][k], from);
-            votes[c][k] = __ballot_sync(kFullMask, key[c][k] - from < width);
-            here += __popc(votes[c][k]);
-        }
-    }
-    below = __reduce_add_sync(kFullMask, below);
-    unsigned int next = 0;
-    if (lane == 0)
-        next = atomicAdd(&sum, below << 16 | here);
-    next = __shfl_sync(kFullMask, next, 0) & 0xffffu;
-#pragma unroll
-    for (int c = 0; c < kFewChunks; ++c)
-#pragma unroll
-        for (int k = 0; k < kItems; ++k) {
-            unsigned int place = next + __popc(votes[c][k] & ((1u << lane) - 1));
-            if (votes[c][k] >> lane & 1) {
-                listed[place] = key[c][k];
-                listed_of[place] = (unsigned short)(c * kFewThreads + t);
-            }
-            next += __popc(votes[c][k]);
-        }
-    __syncthreads();
-    arrive_at_cluster<kFewThreads>();
-    int count = sum & 0xffffu, before = sum >> 16;
-
-    // The part that each belongs to, and its place in it.
-#pragma unroll 1
-    for (int i = t; i - lane < count; i += kFewThreads) {
-        bool is = i < count;
-        unsigned int own = is ? listed[i] : 0, chunk = is ? listed_of[i] : 0, part = 0;
-#pragma unroll
-        for (int k = 1; k < kParts; ++k) {
-            uint2 splitter = splitters[block * kParts + k];
-            add_if_below(part, splitter.x + (chunk < splitter.y), own + 1);
-        }
-        unsigned int peers = __ballot_sync(kFullMask, is);
-#pragma unroll
-        for (int bit = 1; bit < kParts; bit *= 2) {
-            unsigned int with = __ballot_sync(kFullMask, part & bit);
-            peers &= part & bit ? with : ~with;
-        }
-        int first = __ffs(peers) - 1;
-        unsigned int place = 0;
-        if (is && lane == first)
-            place = atomicAdd(&sizes[part], __popc(peers));
-        place = __shfl_sync(kFullMask, place, max(first, 0)) + __popc(peers & ((1u << lane) - 1));
-        if (is)
-            listed_of[i] = (unsigned short)(part << 12 | place);
-    }
-    __syncthreads();
-    unsigned int size[kParts], crowd = 0;
-#pragma unroll
-    for (int k = 0; k < kParts; ++k) {
-        size[k] = sizes[k];
-        crowd = max(crowd, size[k]);
-    }
-    if (crowd > kFewCrowd) { // samples did not tell of most keys
-        sort_listed(listed, count);
-        wait_for_cluster();
-        for (int i = t; i < count; i += kFewThreads)
-            data[before + i] = to_value(listed[i]);
-        return;
-    }
-#pragma unroll 1
-    for (int i = t; i < count; i += kFewThreads) {
-        int part = listed_of[i] >> 12, place = listed_of[i] & 4095;
-#pragma unroll
-        for (int k = 0; k < kParts - 1; ++k)
-            place += k < part ? (size[k] + 3) / 4 * 4 : 0;
-        placed[place] = listed[i];
-    }
-    __syncthreads();
-    wait_for_cluster();
-
-    // Two threads compare a key with those of its part, four at a time.
-    int slots = 0;
-#pragma unroll
-    for (int k = 0; k < kParts; ++k)
-        slots += (size[k] + 3) / 4 * 4;
-    const uint4* vectors = (const uint4*)placed;
-#pragma unroll 1
-    for (int i = t; i - lane < 2 * slots; i += kFewThreads) {
-        int own = i / 2, first = 0, end = 0, next = 0, smaller = 0;
-        unsigned int rank = 0;
-#pragma unroll
-        for (int k = 0; k < kParts; ++k) {
-            int behind = next + (size[k] + 3) / 4;
-            if (own / 4 >= next && own / 4 < behind) {
-                first = next;
-                end = behind;
-                rank = smaller;
-            }
-            next = behind;
-            smaller += size[k];
-        }
-        unsigned int key = own < slots ? placed[own] : kNone;
-        if (t % 2 != 0)
-            rank = 0;
-        else
-            rank += equal_before(vectors[min(own, slots - 1) / 4], key, own % 4);
-        unsigned int below[2] = {};
-#pragma unroll 4
-        for (int v = first + t % 2; v < end; v += 2)
-            add_four_below(below, vectors[v], key + (v < own / 4));
-        rank += below[0] + below[1];
-        rank += __shfl_xor_sync(kFullMask, rank, 1);
-        if (t % 2 == 0 && key != kNone)
-            data[before + rank] = to_value(key);
-    }
-}
-
-constexpr int kBins = 2048;
-static_assert(kBins == 4 * kThreads, "each thread sums four bins");
-constexpr int kSampled = kItems * kThreads; // samples whose bins are counted
-constexpr int kCrowd = 1024;                // keys of a bin of samples, at most
-constexpr int kReach = 32;                  // keys of a bin in a bucket, at most
-constexpr int kWays = 4;                    // runs that are merged together
-constexpr unsigned int kExcess = 16;        // keys that had no room in a cell, at most
-constexpr float kLeastSpan = 1e-35f, kMostSpan = 3e38f;
-
 // The bin of a number, from 0 to kBins - 1, where those from -shift / ratio on have a bin for each 1 / (ratio * kBins).
 // The sum has the bin in its last bits.
 __device__ __forceinline__ unsigned int bin_of(float number, float ratio, float shift) {
@@ -518,6 +279,553 @@ __device__ __forceinline__ unsigned int sum_before(uint4 count, unsigned int (&s
     largest = __reduce_max_sync(kFullMask, sums[3][lane % (kThreads / 32)]);
     return up_to - own + __reduce_add_sync(kFullMask, lane < warp ? sums[2][lane] : 0);
 }
+
+// Loads a thread's chunks of the array, which are kFewThreads chunks from each other. Four neighbouring lanes have
+// neighbouring chunks, so that a warp has elements of the whole array. Beyond its end it is others, which leaves the
+// largest and the least what they are. Gives the first one's number.
+__device__ __forceinline__ int load_chunks(const Element* data, int N, bool aligned,
+                                           Chunk (&chunk)[kFewChunks]) {
+    static_assert((kLess & (kLess - 1)) == 0, "a mask gives places of elements");
+    int lane = threadIdx.x % 32, own = lane / 4 * (kFewThreads / 8) + threadIdx.x / 32 * 4 + lane % 4;
+    if (aligned && N % kItems == 0) {
+#pragma unroll
+        for (int c = 0; c < kFewChunks; ++c) {
+            int first = (c * kFewThreads + own) * kItems;
+            chunk[c] = *(const Chunk*)(data + (first < N ? first : first & (kLess - 1)));
+        }
+    } else {
+#pragma unroll
+        for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+            for (int k = 0; k < kItems; ++k) {
+                int i = (c * kFewThreads + own) * kItems + k;
+                chunk[c].at[k] = data[i < N ? i : i & (kLess - 1)];
+            }
+    }
+    return own;
+}
+
+// Bitonic sort of up to kFew keys. The 32 pairs of a warp are in 64 places of their own where a distance is at most 32.
+__device__ void sort_listed(unsigned int (&keys)[kFew], int count) {
+    int size = 64, before = kFew;
+    while (size < count)
+        size *= 2;
+    for (int i = count + threadIdx.x; i < size; i += kFewThreads)
+        keys[i] = kNone;
+#pragma unroll 1
+    for (int length = 2; length <= size; length *= 2)
+#pragma unroll 1
+        for (int distance = length / 2; distance > 0; distance /= 2) {
+            if (max(before, distance) > 32)
+                __syncthreads();
+            else
+                __syncwarp();
+            before = distance;
+            for (int pair = threadIdx.x; pair < size / 2; pair += kFewThreads) {
+                int low = 2 * pair - (pair & (distance - 1));
+                unsigned int a = keys[low], b = keys[low + distance];
+                if ((a > b) == ((low & length) == 0)) {
+                    keys[low] = b;
+                    keys[low + distance] = a;
+                }
+            }
+        }
+    __syncthreads();
+}
+
+// What the ways to sort few keys have in shared memory, one after another. Here, as functions that are not part of a
+// kernel's own code reach it more quickly than by a pointer.
+struct FewMemory {
+    alignas(16) unsigned int bins[kBins + 4];
+    alignas(16) unsigned int padded[kFew + 2 * kReach];
+    alignas(16) unsigned int others[kFew];
+    alignas(16) unsigned int samples[kFewSamples];
+    alignas(16) unsigned int sizes[kFewParts];
+    uint2 splitters[kFewSamples]; // and their chunks
+    alignas(16) unsigned int bounds[4];
+    unsigned int sums[4][kFewThreads / 32], sum;
+};
+__shared__ FewMemory held;
+
+// Where the keys of this block begin and end among the bins and in the array: at those bins that have the last key
+// before an even share. `start` is what lies before the four bins of this thread.
+__device__ __forceinline__ void find_share(uint4 count, unsigned int start, int N) {
+    unsigned int up_to[5] = {start, start + count.x, start + count.x + count.y,
+                             start + count.x + count.y + count.z,
+                             start + count.x + count.y + count.z + count.w};
+#pragma unroll
+    for (unsigned int side = 0; side < 2; ++side) {
+        unsigned int border = (blockIdx.x + side) * N / kCluster;
+        if (up_to[0] < border && border <= up_to[4]) {
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+                if (up_to[k] < border && border <= up_to[k + 1]) {
+                    held.bounds[side * 2] = threadIdx.x * 4 + k + 1;
+                    held.bounds[side * 2 + 1] = up_to[k + 1];
+                }
+        }
+    }
+}
+
+// Writes `count` keys that are in the order of their bins, each of which has up to `reach` others of its own. Of the two
+// threads of a key one looks at those behind it, and the other one at those before it with all bits turned over.
+__device__ __forceinline__ void write_in_reach(Element* sorted, const unsigned int* placed, int count,
+                                               int reach) {
+    int t = threadIdx.x, lane = t % 32, step = t % 2 == 0 ? 4 : -4;
+    unsigned int turn = t % 2 == 0 ? 0 : ~0u;
+#pragma unroll 1
+    for (int i = t; i - lane < 2 * count; i += kFewThreads) {
+        int own = min(i / 2, count - 1);
+        unsigned int key = placed[own], passed = 0;
+        const unsigned int* next = &placed[own + (t % 2 == 0 ? 1 : -4)];
+#pragma unroll 1
+        for (int distance = 1; distance <= reach; distance += 4, next += step)
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                add_if_below(passed, next[j] ^ turn, key ^ turn);
+        unsigned int before = __shfl_xor_sync(kFullMask, passed, 1);
+        if (t % 2 == 0 && i < 2 * count)
+            sorted[own + passed - before] = to_value(key);
+    }
+}
+
+// Keys of a thread, from where they are placed later.
+__device__ __forceinline__ void fetch_few(unsigned int (&key)[kFewChunks][kItems]) {
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c) {
+        uint4 four = *(const uint4*)&held.padded[(c * kFewThreads + threadIdx.x) * kItems];
+        key[c][0] = four.x, key[c][1] = four.y, key[c][2] = four.z, key[c][3] = four.w;
+    }
+}
+
+// Keys that crowd in bins. All blocks sort the same samples by counting how many are below each. So they know without
+// asking each other which elements are theirs, where those begin in the array, and in which part of the block's share
+// each lies: it is compared with that part alone.
+__device__ __noinline__ void share_by_samples(Element* data, int N) {
+    constexpr int kTeam = kFewThreads / kFewSamples;
+    static_assert(kFewParts == kFewSamples / kCluster && kFewParts <= 16 && kFew <= 4096,
+                  "sixteen bits for a part and a place in it");
+    static_assert(4 * kFewParts <= 2 * kReach && sizeof(held.bins) >= kFew * sizeof(short), "room");
+    unsigned int t = threadIdx.x, lane = t % 32, block = blockIdx.x;
+    unsigned int chunks = (N + kItems - 1) / kItems;
+    unsigned int key[kFewChunks][kItems];
+    unsigned short* listed_of =
+        (unsigned short*)held.bins; // the chunk, and then the part and the place in it
+    unsigned int* placed = held.padded;
+    auto chunk_of = [&](unsigned int sample) {
+        return (sample * 64 + (sample * 2654435761u >> 26)) * chunks / (kFewSamples * 64);
+    };
+    fetch_few(key);
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kItems; ++k)
+            if ((int)((c * kFewThreads + t) * kItems) + k >= N)
+                key[c][k] = kNone;
+    if (t < kFewParts)
+        held.sizes[t] = 0;
+    if (t == kFewThreads - 1)
+        held.sum = 0;
+    if (t < kFewSamples)
+        held.samples[t] = held.padded[chunk_of(t) * kItems];
+    __syncthreads();
+#pragma unroll 1
+    for (int i = t; i < kFew / 4 + kFewParts; i += kFewThreads)
+        ((uint4*)placed)[i] = make_uint4(kNone, kNone, kNone, kNone);
+
+    // All blocks sort the same held.samples: how many are below one is its place.
+    {
+        int own = t / kTeam;
+        unsigned int mine = held.samples[own], smaller[2] = {};
+        const uint4* vectors = (const uint4*)held.samples;
+#pragma unroll
+        for (int k = 0; k < kFewSamples / 4 / kTeam; ++k) {
+            int v = k * kTeam + t % kTeam;
+            add_four_below(smaller, vectors[v], mine + (v < own / 4));
+        }
+        unsigned int rank = smaller[0] + smaller[1];
+        if (t % kTeam == 0)
+            rank += equal_before(vectors[own / 4], mine, own % 4);
+#pragma unroll
+        for (int distance = kTeam / 2; distance > 0; distance /= 2)
+            rank += __shfl_xor_sync(kFullMask, rank, distance);
+        if (t % kTeam == 0)
+            held.splitters[rank] = make_uint2(mine, chunk_of(own));
+    }
+    __syncthreads();
+
+    // A list of the block's keys. Those that equal a splitter go by their chunk.
+    uint2 low = held.splitters[block * kFewParts],
+          high = held.splitters[min(block + 1, kCluster - 1) * kFewParts];
+    if (block == 0)
+        low = make_uint2(0, 0);
+    if (block == kCluster - 1)
+        high = make_uint2(kNone, 0);
+    unsigned int votes[kFewChunks][kItems], below = 0, here = 0;
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c) {
+        unsigned int chunk = c * kFewThreads + t;
+        unsigned int from = low.x + (chunk < low.y), width = high.x + (chunk < high.y) - from;
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+            add_if_below(below, key[c][k], from);
+            votes[c][k] = __ballot_sync(kFullMask, key[c][k] - from < width);
+            here += __popc(votes[c][k]);
+        }
+    }
+    below = __reduce_add_sync(kFullMask, below);
+    unsigned int next = 0;
+    if (lane == 0)
+        next = atomicAdd(&held.sum, below << 16 | here);
+    next = __shfl_sync(kFullMask, next, 0) & 0xffffu;
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+            unsigned int place = next + __popc(votes[c][k] & ((1u << lane) - 1));
+            if (votes[c][k] >> lane & 1) {
+                held.others[place] = key[c][k];
+                listed_of[place] = (unsigned short)(c * kFewThreads + t);
+            }
+            next += __popc(votes[c][k]);
+        }
+    __syncthreads();
+    int count = held.sum & 0xffffu, before = held.sum >> 16;
+
+    // The part that each belongs to, and its place in it.
+#pragma unroll 1
+    for (int i = t; i - lane < count; i += kFewThreads) {
+        bool is = i < count;
+        unsigned int own = is ? held.others[i] : 0, chunk = is ? listed_of[i] : 0, part = 0;
+#pragma unroll
+        for (int k = 1; k < kFewParts; ++k) {
+            uint2 splitter = held.splitters[block * kFewParts + k];
+            add_if_below(part, splitter.x + (chunk < splitter.y), own + 1);
+        }
+        unsigned int peers = __ballot_sync(kFullMask, is);
+#pragma unroll
+        for (int bit = 1; bit < kFewParts; bit *= 2) {
+            unsigned int with = __ballot_sync(kFullMask, part & bit);
+            peers &= part & bit ? with : ~with;
+        }
+        int first = __ffs(peers) - 1;
+        unsigned int place = 0;
+        if (is && lane == first)
+            place = atomicAdd(&held.sizes[part], __popc(peers));
+        place = __shfl_sync(kFullMask, place, max(first, 0)) + __popc(peers & ((1u << lane) - 1));
+        if (is)
+            listed_of[i] = (unsigned short)(part << 12 | place);
+    }
+    __syncthreads();
+    unsigned int size[kFewParts], crowd = 0;
+#pragma unroll
+    for (int k = 0; k < kFewParts; ++k) {
+        size[k] = held.sizes[k];
+        crowd = max(crowd, size[k]);
+    }
+    if (crowd > kFewCrowd) { // held.samples did not tell of most keys
+        sort_listed(held.others, count);
+        wait_for_cluster();
+        for (int i = t; i < count; i += kFewThreads)
+            data[before + i] = to_value(held.others[i]);
+        return;
+    }
+#pragma unroll 1
+    for (int i = t; i < count; i += kFewThreads) {
+        int part = listed_of[i] >> 12, place = listed_of[i] & 4095;
+#pragma unroll
+        for (int k = 0; k < kFewParts - 1; ++k)
+            place += k < part ? (size[k] + 3) / 4 * 4 : 0;
+        placed[place] = held.others[i];
+    }
+    __syncthreads();
+    wait_for_cluster();
+
+    // Two threads compare a key with those of its part, four at a time.
+    int slots = 0;
+#pragma unroll
+    for (int k = 0; k < kFewParts; ++k)
+        slots += (size[k] + 3) / 4 * 4;
+    const uint4* vectors = (const uint4*)placed;
+#pragma unroll 1
+    for (int i = t; i - lane < 2 * slots; i += kFewThreads) {
+        int own = i / 2, first = 0, end = 0, next = 0, smaller = 0;
+        unsigned int rank = 0;
+#pragma unroll
+        for (int k = 0; k < kFewParts; ++k) {
+            int behind = next + (size[k] + 3) / 4;
+            if (own / 4 >= next && own / 4 < behind) {
+                first = next;
+                end = behind;
+                rank = smaller;
+            }
+            next = behind;
+            smaller += size[k];
+        }
+        unsigned int key = own < slots ? placed[own] : kNone;
+        if (t % 2 != 0)
+            rank = 0;
+        else
+            rank += equal_before(vectors[min(own, slots - 1) / 4], key, own % 4);
+        unsigned int below[2] = {};
+#pragma unroll 4
+        for (int v = first + t % 2; v < end; v += 2)
+            add_four_below(below, vectors[v], key + (v < own / 4));
+        rank += below[0] + below[1];
+        rank += __shfl_xor_sync(kFullMask, rank, 1);
+        if (t % 2 == 0 && key != kNone)
+            data[before + rank] = to_value(key);
+    }
+}
+
+// Many keys share a bin. If nearly all of those in such a bin are equal, it is known what to write there, and the few
+// others lie before or behind. Else the bins are even parts of the keys in place of the values. If that does not help,
+// keys go by their ranks among samples.
+__device__ __noinline__ void share_crowded(Element* data, int N, bool by_key, unsigned int start, float ratio,
+                                           float shift, unsigned int least, unsigned int most) {
+    // Of a crowded bin: the thread that most keys were like in a warp, then where larger keys go; and the key.
+    unsigned int *chosen = held.others, *usual = &held.others[kBins], *placed = &held.padded[kReach];
+    static_assert(kReach == 32 && kFew >= 2 * kBins && kFew / (kReach + 1) <= kFewSamples, "room");
+    static_assert(kFew < 1 << 13 && kFewDiffer * kFewChunks * kItems < 1 << 9, "three numbers in a word");
+    int t = threadIdx.x, lane = t % 32, warp = t / 32;
+    unsigned int key[kFewChunks][kItems], bin[kFewChunks][kItems], step = step_for(most - least + 1);
+    __syncthreads();
+    fetch_few(key);
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kItems; ++k)
+            bin[c][k] =
+                (c * kFewThreads + t) * kItems + k < N ? bin_of(to_value(key[c][k]), ratio, shift) : kBins;
+    uint4 four = *(const uint4*)&held.bins[t * 4];
+#pragma unroll 1
+    for (;; by_key = true) {
+        unsigned int largest = kFew;
+        if (by_key) {
+            __syncthreads();
+            *(uint4*)&held.bins[t * 4] = make_uint4(0, 0, 0, 0);
+#pragma unroll
+            for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    if ((c * kFewThreads + t) * kItems + k < N)
+                        bin[c][k] = bin_by(key[c][k] - least, step);
+            __syncthreads();
+#pragma unroll
+            for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    atomicAdd(&held.bins[bin[c][k]], 1u);
+            __syncthreads();
+            four = *(const uint4*)&held.bins[t * 4];
+            start = sum_before(four, held.sums, largest);
+        }
+        *(uint4*)&chosen[t * 4] = make_uint4(0, 0, 0, 0);
+        *(uint4*)&usual[t * 4] = make_uint4(0, 0, 0, 0);
+        if (t == 0)
+            held.sum = 0;
+        __syncthreads();
+
+        // The key that most in a bin are thought to equal is the one that occurs most often in a warp, of one key of
+        // each thread. Of all keys of such bins those are counted that are smaller and those that are larger.
+        unsigned int crowded = 0, differ = 0; // a bit for each key
+        if (largest > kReach) {
+            unsigned int own = t % 2 != 0 ? key[kFewChunks - 1][0] : key[0][0];
+            unsigned int own_bin = t % 2 != 0 ? bin[kFewChunks - 1][0] : bin[0][0];
+            unsigned int peers = __match_any_sync(kFullMask, own), vote = __popc(peers) << 16 | t;
+            bool votes = lane == __ffs(peers) - 1 && own_bin < kBins && held.bins[own_bin] > kReach;
+            if (votes)
+                atomicMax(&chosen[own_bin], vote);
+            __syncthreads();
+            if (votes && chosen[own_bin] == vote)
+                usual[own_bin] = own;
+            __syncthreads();
+#pragma unroll
+            for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    if (bin[c][k] < kBins && held.bins[bin[c][k]] > kReach) {
+                        crowded |= 1u << (c * kItems + k);
+                        differ |= usual[bin[c][k]] != key[c][k] ? 1u << (c * kItems + k) : 0;
+                    }
+        }
+        if (__syncthreads_count(differ != 0) <= kFewDiffer) {
+#pragma unroll
+            for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+                for (int k = 0; k < kItems; ++k)
+                    if (differ >> (c * kItems + k) & 1)
+                        atomicAdd(&held.bins[bin[c][k]], key[c][k] < usual[bin[c][k]] ? 1u << 13 : 1u << 22);
+            __syncthreads();
+            uint4 counted = *(const uint4*)&held.bins[t * 4];
+            unsigned int all[4] = {four.x, four.y, four.z, four.w};
+            unsigned int each[4] = {counted.x, counted.y, counted.z, counted.w}, reach = 0;
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+                reach = max(reach, all[k] <= kReach ? all[k] : max(each[k] >> 13 & 511, each[k] >> 22));
+            reach = __reduce_max_sync(kFullMask, reach);
+            if (lane == 0)
+                held.sums[0][warp] = reach;
+            __syncthreads();
+            reach = __reduce_max_sync(kFullMask, held.sums[0][lane % (kFewThreads / 32)]);
+            if (reach <= kReach) {
+                find_share(four, start, N);
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    int b = t * 4 + k;
+                    held.bins[b] = start;
+                    if (all[k] > kReach) {
+                        unsigned int smaller = each[k] >> 13 & 511, larger = each[k] >> 22;
+                        unsigned int equal = all[k] - smaller - larger;
+                        chosen[b] = start + all[k] - larger;
+                        held.splitters[atomicAdd(&held.sum, 1u)] =
+                            make_uint2((start + smaller) | equal << 16, usual[b]);
+                    }
+                    start += all[k];
+                }
+                if (t < (int)kReach)
+                    held.padded[t] = 0;
+                __syncthreads();
+                unsigned int first = held.bounds[0], base = held.bounds[1], width = held.bounds[2] - first;
+                unsigned int count = held.bounds[3] - base, listed = held.sum;
+                if (t < (int)kReach)
+                    placed[count + t] = kNone;
+#pragma unroll
+                for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+                    for (int k = 0; k < kItems; ++k) {
+                        unsigned int b = bin[c][k], bit = 1u << (c * kItems + k);
+                        if (b - first >= width || (crowded & ~differ & bit) != 0)
+                            continue;
+                        bool larger = (differ & bit) != 0 && key[c][k] > usual[b];
+                        placed[atomicAdd(larger ? &chosen[b] : &held.bins[b], 1u) - base] = key[c][k];
+                    }
+                // A warp fills in the equal ones of a bin; where there are few such bins, all warps do.
+                bool one = listed > kFewThreads / 32;
+                for (unsigned int i = one ? warp : 0; i < listed; i += one ? kFewThreads / 32 : 1) {
+                    uint2 equal = held.splitters[i];
+                    unsigned int begin = (equal.x & 0xffffu) - base;
+                    if (begin < count)
+                        for (unsigned int j = one ? lane : t; j < equal.x >> 16; j += one ? 32 : kFewThreads)
+                            placed[begin + j] = equal.y;
+                }
+                __syncthreads();
+                wait_for_cluster();
+                write_in_reach(data + base, placed, count, max(reach, 1u) - 1);
+                return;
+            }
+        }
+        if (by_key) {
+            share_by_samples(data, N);
+            return;
+        }
+    }
+}
+
+// Up to kFew elements, by a cluster. All blocks read all elements and count them in bins of their values. So they know
+// without asking each other which keys are theirs, those of some bins, and where those begin in the array.
+__global__ void __launch_bounds__(kFewThreads)
+    share_few_kernel_optimized(Element* data, int N, bool aligned) {
+    int t = threadIdx.x, lane = t % 32, warp = t / 32;
+    Chunk chunk[kFewChunks];
+    int own = load_chunks(data, N, aligned, chunk), left = N - own * kItems;
+    unsigned int* placed = &held.padded[kReach];
+    *(uint4*)&held.bins[t * 4] = make_uint4(0, 0, 0, 0);
+    if (t < (int)kReach)
+        held.padded[t] = 0;
+    if (t == kFewThreads - 1) {
+        held.bins[kBins] = 0;
+        held.bounds[0] = 0; // the first block's keys begin with the first
+        held.bounds[1] = 0;
+    }
+
+    // The extremes of a warp are near those of another, and one with an outlier is not asked.
+    unsigned int key[kFewChunks][kItems], bin[kFewChunks][kItems], least = kNone, most = 0;
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+            key[c][k] = to_key(chunk[c].at[k]);
+            least = min(least, key[c][k]);
+            most = max(most, key[c][k]);
+        }
+    least = __reduce_min_sync(kFullMask, least);
+    most = __reduce_max_sync(kFullMask, most);
+    if (lane == 0) {
+        held.sums[0][warp] = least;
+        held.sums[1][warp] = most;
+    }
+    __syncthreads();
+    least = held.sums[0][lane % (kFewThreads / 32)];
+    most = held.sums[1][lane % (kFewThreads / 32)];
+    float bottom = to_value(__reduce_max_sync(kFullMask, least));
+    float span = to_value(__reduce_min_sync(kFullMask, most)) - bottom;
+    least = __reduce_min_sync(kFullMask, least);
+    most = __reduce_max_sync(kFullMask, most);
+    if (least == most)
+        return; // as it is
+    auto crowds = [&](bool by_key, unsigned int start, float ratio, float shift) {
+#pragma unroll
+        for (int c = 0; c < kFewChunks; ++c)
+            *(uint4*)&held.padded[(c * kFewThreads + own) * kItems] =
+                make_uint4(key[c][0], key[c][1], key[c][2], key[c][3]);
+        share_crowded(data, N, by_key, start, ratio, shift, least, most);
+    };
+    if (!(span > kLeastSpan && span < kMostSpan)) {
+        arrive_at_cluster<kFewThreads>();
+        crowds(true, 0, 0, 0);
+        return;
+    }
+    float from = fmaxf(to_value(least), bottom - 0.25f * span);
+    float ratio = __fdividef(1.0f, fminf(to_value(most), bottom + 1.25f * span) - from);
+    float shift = -from * ratio;
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+            bin[c][k] = bin_of(chunk[c].at[k], ratio, shift);
+            if (c * kFewThreads * kItems + k >= left)
+                bin[c][k] = kBins;
+            atomicAdd(&held.bins[bin[c][k]], 1u);
+        }
+    __syncthreads();
+    arrive_at_cluster<kFewThreads>();
+    uint4 count = *(const uint4*)&held.bins[t * 4];
+    unsigned int largest, start = sum_before(count, held.sums, largest);
+    if (largest > kReach) {
+        crowds(false, start, ratio, shift);
+        return;
+    }
+    find_share(count, start, N);
+    *(uint4*)&held.bins[t * 4] =
+        make_uint4(start, start + count.x, start + count.x + count.y, start + count.x + count.y + count.z);
+    __syncthreads();
+    unsigned int first = held.bounds[0], base = held.bounds[1], width = held.bounds[2] - first;
+    unsigned int keys = held.bounds[3] - base;
+    if (t < (int)kReach)
+        placed[keys + t] = kNone;
+    unsigned int place[kFewChunks][kItems]; // all before the first is used
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kItems; ++k)
+            place[c][k] = bin[c][k] - first < width ? atomicAdd(&held.bins[bin[c][k]], 1u) : 0;
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c)
+#pragma unroll
+        for (int k = 0; k < kItems; ++k)
+            if (bin[c][k] - first < width)
+                placed[place[c][k] - base] = key[c][k];
+    __syncthreads();
+    wait_for_cluster();
+    write_in_reach(data + base, placed, keys, largest - 1);
+}
+
+constexpr int kSampled = kItems * kThreads; // samples whose bins are counted
+constexpr int kCrowd = 1024;                // keys of a bin of samples, at most
+constexpr int kDiffer = 16; // samples that differ from others of their bin, at most, or threads with such
+constexpr int kWays = 4;    // runs that are merged together
+constexpr unsigned int kExcess = 16; // keys that had no room in a cell, at most
 
 // Key i of a bucket. A run whose keys of the bucket are in a cell has kInCell in `from`, another one the place of the
 // first of them. The first word of a cell says where its keys begin in the run, and how many there are; the first
@@ -612,7 +920,7 @@ __device__ __noinline__ void begin_again(Element* data, int N, bool binned, unsi
 
 __global__ void __launch_bounds__(kThreads)
     sort_in_one_kernel_optimized(Element* data, int N, int sample_count, bool aligned, bool clustered) {
-    __shared__ unsigned int tile[2][kItems][kThreads];
+    __shared__ __align__(16) unsigned int tile[2][kItems][kThreads];
     __shared__ __align__(16) unsigned int samples[kSamples], run[kRun];
     __shared__ unsigned int splitters[kRuns];
     __shared__ __align__(16) unsigned int place[kRuns], from[kRuns]; // of a segment: here, and in its run
@@ -620,6 +928,7 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ __align__(16) unsigned int bins[kBins + 4], counts[kRuns], padded[kRoom + 2 * kReach];
     __shared__ __align__(4) unsigned char bucket_of[kBins + 4];
     __shared__ unsigned int sums[4][kThreads / 32];
+    __shared__ float heavy[2];
     int t = threadIdx.x, blocks = gridDim.x, block = blockIdx.x, lane = t % 32, warp = t / 32;
     int length = min(kRun, N - block * kRun);
     unsigned int key[kItems], own = 0;
@@ -631,7 +940,9 @@ __global__ void __launch_bounds__(kThreads)
     bool binned = true, by_key = false, few = false;
     int half_bits = __clz(blocks - 1) - 22; // so that the cells of a bucket take kRoom words at most
     unsigned int cell = 2u << half_bits;
-    unsigned int* placed = &padded[kReach];
+    // Of a bin with too many: the thread whose sample is the usual one, and its key.
+    unsigned int *placed = &padded[kReach], *chosen = tile[0][0], *usual_of = tile[1][0];
+    static_assert(kBins == kItems * kThreads, "room");
     {
         // A warp has samples of the whole array, so the extremes of one warp are near those of another, and one with
         // an outlier is not asked.
@@ -639,7 +950,12 @@ __global__ void __launch_bounds__(kThreads)
         unsigned int jitter = spread * 2654435761u >> 26;
         unsigned int first = (spread * 64u + jitter) * (N / kItems) / (kThreads * 64u) * kItems;
         Chunk chunk;
-        Element own_value = data[block * kRun + min(t, length - 1)];
+        // Where all blocks have as many elements, these are pieces that lie far from each other, of a sector each: so a
+        // sorted array is to a block as any other one.
+        bool spreads = N % kRun == 0;
+        unsigned int own_place = threadIdx.x / kPiece * (spreads ? blocks * kPiece : kPiece) +
+                                 block * (spreads ? kPiece : kRun) + threadIdx.x % kPiece;
+        Element own_value = data[min(own_place, N - 1u)];
         if (aligned)
             chunk = *(const Chunk*)(data + first);
         else
@@ -667,12 +983,13 @@ __global__ void __launch_bounds__(kThreads)
         float span = to_value(__reduce_min_sync(kFullMask, most)) - low;
         unsigned int own_bin = 0, to = 0, largest = 0;
         own = to_key(own_value);
-        bool many = false; // keys in its bin, equal to the smallest, where -0 is +0
-        float smallest = 0;
+        bool many = false; // keys in its bin, nearly all equal to the usual one, where -0 is +0
+        float usual = 0, ratio = 0, shift = 0;
         uint4 count = {};
         by_key = !(span > kLeastSpan && span < kMostSpan);
         if (!by_key) {
-            float ratio = __fdividef(2.0f / 3, span), shift = (0.25f * span - low) * ratio;
+            ratio = __fdividef(2.0f / 3, span);
+            shift = (0.25f * span - low) * ratio;
             own_bin = bin_of(own_value, ratio, shift);
 #pragma unroll
             for (int k = 0; k < kItems; ++k)
@@ -680,40 +997,65 @@ __global__ void __launch_bounds__(kThreads)
             __syncthreads();
             count = *(const uint4*)&bins[t * 4];
             to = sum_before(count, sums, largest);
-            by_key = largest * N > kSampled * kCrowd;
+            few = largest * N > kSampled * kCrowd;
         }
-        if (by_key) { // a few values, or others that are close to each other
-            *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
-            least = __reduce_min_sync(kFullMask, least);
-            most = __reduce_max_sync(kFullMask, most);
-            unsigned int step = step_for(most - least + 1), bin[kItems];
-            own_bin = bin_by(min(max(own, least), most) - least, step);
-            __syncthreads();
+        if (by_key || few) { // a few values, or others that are close to each other
+            unsigned int bin[kItems];
 #pragma unroll
             for (int k = 0; k < kItems; ++k) {
                 key[k] = to_key(chunk.at[k]);
-                bin[k] = bin_by(min(max(key[k], least), most) - least, step);
-                atomicAdd(&bins[bin[k]], 1u);
+                bin[k] = bin_of(chunk.at[k], ratio, shift);
             }
-            __syncthreads();
-            count = *(const uint4*)&bins[t * 4];
-            to = sum_before(count, sums, largest);
-            few = largest * N > kSampled * kCrowd;
-            if (few) { // if a bin with too many has equal samples, all of its buckets share such keys
+            if (t < 2)
+                heavy[t] = to_value(kPadding);
+            least = __reduce_min_sync(kFullMask, least);
+            most = __reduce_max_sync(kFullMask, most);
+#pragma unroll 1
+            for (;; by_key = true) {
+                if (by_key) {
+                    __syncthreads();
+                    *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
+                    unsigned int step = step_for(most - least + 1);
+                    own_bin = bin_by(min(max(own, least), most) - least, step);
+                    __syncthreads();
 #pragma unroll
-                for (int k = 0; k < kItems; ++k)
-                    if (bins[bin[k]] * N > kSampled * kCrowd)
-                        atomicMin(&placed[bin[k]], key[k]);
+                    for (int k = 0; k < kItems; ++k) {
+                        bin[k] = bin_by(min(max(key[k], least), most) - least, step);
+                        atomicAdd(&bins[bin[k]], 1u);
+                    }
+                    __syncthreads();
+                    count = *(const uint4*)&bins[t * 4];
+                    to = sum_before(count, sums, largest);
+                    few = largest * N > kSampled * kCrowd;
+                    many = false;
+                    binned = true;
+                }
+                if (!few)
+                    break;
+
+                // If nearly all samples of a bin with too many equal one of them, all of its buckets share such keys.
+                // That is the key which occurs most often in a warp, among one sample of each thread.
+                *(uint4*)&chosen[t * 4] = make_uint4(0, 0, 0, 0);
+                *(uint4*)&usual_of[t * 4] = make_uint4(kPadding, kPadding, kPadding, kPadding);
                 __syncthreads();
-                bool mixed = false;
+                unsigned int peers = __match_any_sync(kFullMask, key[0]), vote = __popc(peers) << 16 | t;
+                bool votes = lane == __ffs(peers) - 1 && bins[bin[0]] * N > kSampled * kCrowd;
+                if (votes)
+                    atomicMax(&chosen[bin[0]], vote);
+                __syncthreads();
+                if (votes && chosen[bin[0]] == vote)
+                    usual_of[bin[0]] = key[0];
+                __syncthreads();
+                bool differs = false;
 #pragma unroll
                 for (int k = 0; k < kItems; ++k)
-                    mixed = mixed ||
-                            (bins[bin[k]] * N > kSampled * kCrowd && to_value(placed[bin[k]]) != chunk.at[k]);
+                    differs = differs || (bins[bin[k]] * N > kSampled * kCrowd &&
+                                          to_value(usual_of[bin[k]]) != chunk.at[k]);
                 many = bins[own_bin] * N > kSampled * kCrowd;
-                smallest = to_value(placed[own_bin]);
-                binned = !__syncthreads_or(mixed);
-                *(uint4*)&placed[t * 4] = make_uint4(kPadding, kPadding, kPadding, kPadding);
+                usual = to_value(usual_of[own_bin]);
+                binned = __syncthreads_count(differs) <= kDiffer;
+                if (binned || by_key)
+                    break;
             }
         }
         unsigned int top = blocks - 1; // beyond the last sample, too
@@ -731,12 +1073,18 @@ __global__ void __launch_bounds__(kThreads)
             run[t] = t < length ? own : kPadding;
         }
         __syncthreads();
+        if (few) { // what many keys of this block's bucket equal
+#pragma unroll 1
+            for (int b = t * 4; b < t * 4 + 4; ++b)
+                if (bins[b] * N > kSampled * kCrowd && bucket_of[b] <= block && block <= bucket_of[b + 1])
+                    heavy[bucket_of[b] == block] = to_value(usual_of[b]);
+        }
         *(uint4*)&bins[t * 4] = make_uint4(0, 0, 0, 0);
         if (binned) {
             unsigned int bucket = bucket_of[own_bin], slot = 0;
             if (many) {
                 unsigned int last = bucket_of[own_bin + 1], share = t * (last - bucket + 1) / kThreads;
-                bucket = own_value < smallest ? bucket : own_value > smallest ? last : bucket + share;
+                bucket = own_value < usual ? bucket : own_value > usual ? last : bucket + share;
             }
             if (t < length) {
                 slot = atomicAdd(&counts[bucket], 1u) + 1;
@@ -962,6 +1310,25 @@ __global__ void __launch_bounds__(kThreads)
             for (int k = 0; k < kAll; ++k) {
                 unsigned int which = two ? to_value(all[k]) != to_value(least) : all[k] - least;
                 bin[k] = which << shift | ((k * kThreads + t) & mask);
+            }
+        } else if (few) {
+            // Those keys that many are equal to have several bins, too, between what is smaller and what is larger.
+            constexpr unsigned int kSpread = kBins / 8;
+            float first = heavy[0], second = heavy[1];
+            float low = to_value(least), span = to_value(most) - low;
+            bool even = span > kLeastSpan && span < kMostSpan;
+            float ratio = __fdividef(kBins * 3 / 4 - 1, span);
+            unsigned int step = step_for(most - least + 1);
+#pragma unroll
+            for (int k = 0; k < kAll; ++k) {
+                float value = to_value(all[k]);
+                if (even)
+                    bin[k] = __float_as_uint(fmaf(value - low, ratio, 8388608.0f)) & (kBins - 1);
+                else
+                    bin[k] = bin_by(all[k] - least, step) * 3 / 4;
+                unsigned int spread = (k * kThreads + t) % kSpread;
+                bin[k] += value > first ? kSpread : value == first ? spread : 0;
+                bin[k] += value > second ? kSpread : value == second ? spread : 0;
             }
         } else {
             float low = to_value(least), span = to_value(most) - low, ratio = __fdividef(kBins - 1, span);
