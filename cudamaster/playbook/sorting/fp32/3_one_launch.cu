@@ -8,16 +8,16 @@
 //      counted again by bins of keys. Where nearly all in such a bin are equal, blocks share them; else samples and
 //      runs are sorted. If a bucket is too large for a block, all blocks merge what they had at first. Up to 8192
 //      elements the blocks are a cluster; up to 4096 all 16 read and count all elements, and each places those of its
-//      bins: what crowds there is mostly one key, or bins of keys spread it, or samples are ranked. Up to 1024 each
-//      key is compared with all. More than 65536 are sorted by digits of 8 bits, in tiles that look back at what
-//      those before them have counted. Blocks load their next tile while they wait and write. Where the order of keys
-//      with the same digit is free, one addition ranks a key, elsewhere eight votes; a digit that all keys share is
-//      copied or skipped. The second array is the module's up to 2^26 elements. On an H200, over an empty launch,
-//      65536 elements take 6.6 µs, other orders 6.4 to 8.8, where two bitonic sorts a block took 11.3; on the device
-//      4096 take X.X and 1024 take 2.4. 2^26 take 1212 µs, equal keys 130, two values 1343 (CUB 1460, 1054 and 1138).
-//      What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the first elements 1900,
-//      counting and placing 2600 before the barrier and 2300 after it, as latency of shared memory, shuffles and
-//      barriers of the block.
+//      bins: what crowds there is mostly one key, which all blocks write, or bins of keys spread it, or samples are
+//      ranked. Up to 1024 each key is compared with all. More than 65536 are sorted by digits of 8 bits, in tiles
+//      that look back at what those before them have counted. Blocks load their next tile while they wait and write.
+//      Where the order of keys with the same digit is free, one addition ranks a key, elsewhere eight votes; a digit
+//      that all keys share is copied or skipped. The second array is the module's up to 2^26 elements. On an H200,
+//      over an empty launch, 65536 elements take 6.6 µs, other orders 6.1 to 9.9, where two bitonic sorts a block
+//      took 11.3; on the device 4096 take 3.4 and 1024 take 2.4. 2^26 take 1212 µs, equal keys 130, two values 1343
+//      (CUB 1460, 1054 and 1138). What binds it now: of 10200 cycles at 65536 elements the barrier takes 2450 and the
+//      first elements 1900, counting and placing 2600 before the barrier and 2300 after it, as latency of shared
+//      memory, shuffles and barriers of the block.
 // flags: -O3
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -32,16 +32,16 @@ constexpr int kLess = 1024;              // and a cluster of kCluster
 constexpr int kFew = 4096;               // elements up to which a cluster counts all in bins
 constexpr int kFewThreads = 512;
 constexpr int kFewSamples = 128;
-constexpr int kFewParts = 8;            // of a block's share of the samples
 constexpr unsigned int kFewCrowd = 512; // keys of a part, beyond which the block's share is sorted
 constexpr int kFewChunks = kFew / kFewThreads / kItems;
-constexpr int kFewDiffer = 32;    // threads with keys in a crowded bin that differ from most in it
+constexpr int kFewDiffer = 8;     // threads of a warp with unusual keys of a crowded bin, at most
 constexpr int kRun = 512;         // elements that a block takes at first, at most
 constexpr int kPiece = 8;         // of these that are neighbours, where N is a multiple of kRun
 constexpr int kRuns = 128;        // at most
 constexpr int kSamples = 1024;    // at most
 constexpr int kOversampling = 16; // samples for each bucket, as far as there are so many
 constexpr int kCluster = 16;      // blocks, at most
+constexpr int kFewParts = kFewSamples / kCluster; // of a block's share of the samples
 constexpr unsigned int kFullMask = 0xffffffffu;
 constexpr unsigned int kPadding = 0xfffffffeu; // beyond the key of infinity
 constexpr unsigned int kNone = 0xffffffffu;    // no key
@@ -280,13 +280,19 @@ __device__ __forceinline__ unsigned int sum_before(uint4 count, unsigned int (&s
     return up_to - own + __reduce_add_sync(kFullMask, lane < warp ? sums[2][lane] : 0);
 }
 
-// Loads a thread's chunks of the array, which are kFewThreads chunks from each other. Four neighbouring lanes have
-// neighbouring chunks, so that a warp has elements of the whole array. Beyond its end it is others, which leaves the
-// largest and the least what they are. Gives the first one's number.
+// The first chunk of a thread. Four neighbouring lanes have neighbouring ones, so that a warp has elements of the whole
+// array.
+__device__ __forceinline__ int few_chunk() {
+    int lane = threadIdx.x % 32;
+    return lane / 4 * (kFewThreads / 8) + threadIdx.x / 32 * 4 + lane % 4;
+}
+
+// Loads a thread's chunks of the array, which are kFewThreads chunks from each other. Beyond its end it is others, which
+// leaves the largest and the least what they are. Gives the first one's number.
 __device__ __forceinline__ int load_chunks(const Element* data, int N, bool aligned,
                                            Chunk (&chunk)[kFewChunks]) {
     static_assert((kLess & (kLess - 1)) == 0, "a mask gives places of elements");
-    int lane = threadIdx.x % 32, own = lane / 4 * (kFewThreads / 8) + threadIdx.x / 32 * 4 + lane % 4;
+    int own = few_chunk();
     if (aligned && N % kItems == 0) {
 #pragma unroll
         for (int c = 0; c < kFewChunks; ++c) {
@@ -343,7 +349,7 @@ struct FewMemory {
     alignas(16) unsigned int sizes[kFewParts];
     uint2 splitters[kFewSamples]; // and their chunks
     alignas(16) unsigned int bounds[4];
-    unsigned int sums[4][kFewThreads / 32], sum;
+    unsigned int sums[4][kFewThreads / 32], reaches[kFewThreads / 32], sum;
 };
 __shared__ FewMemory held;
 
@@ -368,9 +374,11 @@ __device__ __forceinline__ void find_share(uint4 count, unsigned int start, int 
 }
 
 // Writes `count` keys that are in the order of their bins, each of which has up to `reach` others of its own. Of the two
-// threads of a key one looks at those behind it, and the other one at those before it with all bits turned over.
+// threads of a key one looks at those behind it, and the other one at those before it with all bits turned over. Places
+// in the array may be further on by a number for each key.
+template <bool kFurther>
 __device__ __forceinline__ void write_in_reach(Element* sorted, const unsigned int* placed, int count,
-                                               int reach) {
+                                               int reach, const unsigned short* further) {
     int t = threadIdx.x, lane = t % 32, step = t % 2 == 0 ? 4 : -4;
     unsigned int turn = t % 2 == 0 ? 0 : ~0u;
 #pragma unroll 1
@@ -385,9 +393,14 @@ __device__ __forceinline__ void write_in_reach(Element* sorted, const unsigned i
                 add_if_below(passed, next[j] ^ turn, key ^ turn);
         unsigned int before = __shfl_xor_sync(kFullMask, passed, 1);
         if (t % 2 == 0 && i < 2 * count)
-            sorted[own + passed - before] = to_value(key);
+            sorted[own + passed - before + (kFurther ? further[own] : 0)] = to_value(key);
     }
 }
+
+// Those of a thread, or their bins.
+struct FewKeys {
+    unsigned int at[kFewChunks * kItems];
+};
 
 // Keys of a thread, from where they are placed later.
 __device__ __forceinline__ void fetch_few(unsigned int (&key)[kFewChunks][kItems]) {
@@ -403,8 +416,7 @@ __device__ __forceinline__ void fetch_few(unsigned int (&key)[kFewChunks][kItems
 // each lies: it is compared with that part alone.
 __device__ __noinline__ void share_by_samples(Element* data, int N) {
     constexpr int kTeam = kFewThreads / kFewSamples;
-    static_assert(kFewParts == kFewSamples / kCluster && kFewParts <= 16 && kFew <= 4096,
-                  "sixteen bits for a part and a place in it");
+    static_assert(kFewParts <= 16 && kFew <= 4096, "sixteen bits for a part and a place in it");
     static_assert(4 * kFewParts <= 2 * kReach && sizeof(held.bins) >= kFew * sizeof(short), "room");
     unsigned int t = threadIdx.x, lane = t % 32, block = blockIdx.x;
     unsigned int chunks = (N + kItems - 1) / kItems;
@@ -578,148 +590,158 @@ __device__ __noinline__ void share_by_samples(Element* data, int N) {
     }
 }
 
-// Many keys share a bin. If nearly all of those in such a bin are equal, it is known what to write there, and the few
-// others lie before or behind. Else the bins are even parts of the keys in place of the values. If that does not help,
-// keys go by their ranks among samples.
-__device__ __noinline__ void share_crowded(Element* data, int N, bool by_key, unsigned int start, float ratio,
-                                           float shift, unsigned int least, unsigned int most) {
-    // Of a crowded bin: the thread that most keys were like in a warp, then where larger keys go; and the key.
-    unsigned int *chosen = held.others, *usual = &held.others[kBins], *placed = &held.padded[kReach];
+// Many keys share a bin. If nearly all of those in such a bin are equal, it is known where these are in the array, and
+// all blocks write them; the others are placed as if they were all there are. Else the bins are even parts of the keys,
+// not of the values. If that does not help, keys go by their ranks among samples.
+__device__ __noinline__ void share_crowded(Element* data, int N, unsigned int start, FewKeys key,
+                                           FewKeys bin) {
+    // Of a crowded bin: the thread that has the key which most are thought to equal, then where larger ones go; and how
+    // many are smaller, and larger, in the upper half.
+    unsigned int *chosen = held.others, *differing = &held.others[kBins], *placed = &held.padded[kReach];
+    unsigned int* asked = held.padded; // a key of each thread
+    unsigned short* further = (unsigned short*)differing;
     static_assert(kReach == 32 && kFew >= 2 * kBins && kFew / (kReach + 1) <= kFewSamples, "room");
-    static_assert(kFew < 1 << 13 && kFewDiffer * kFewChunks * kItems < 1 << 9, "three numbers in a word");
-    int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    unsigned int key[kFewChunks][kItems], bin[kFewChunks][kItems], step = step_for(most - least + 1);
-    __syncthreads();
-    fetch_few(key);
-#pragma unroll
-    for (int c = 0; c < kFewChunks; ++c)
-#pragma unroll
-        for (int k = 0; k < kItems; ++k)
-            bin[c][k] =
-                (c * kFewThreads + t) * kItems + k < N ? bin_of(to_value(key[c][k]), ratio, shift) : kBins;
+    static_assert(kBins * sizeof(int) >= kFew * sizeof(short), "room");
+    constexpr int kAll = kFewChunks * kItems;
+    int t = threadIdx.x, lane = t % 32, warp = t / 32, own = few_chunk();
+    unsigned int largest;
+    bool by_key = start == kNone; // not counted yet
     uint4 four = *(const uint4*)&held.bins[t * 4];
 #pragma unroll 1
     for (;; by_key = true) {
-        unsigned int largest = kFew;
         if (by_key) {
+            unsigned int least = __reduce_min_sync(kFullMask, held.sums[0][lane % (kFewThreads / 32)]);
+            unsigned int most = __reduce_max_sync(kFullMask, held.sums[1][lane % (kFewThreads / 32)]);
+            unsigned int step = step_for(most - least + 1);
             __syncthreads();
             *(uint4*)&held.bins[t * 4] = make_uint4(0, 0, 0, 0);
+            *(uint4*)&chosen[t * 4] = make_uint4(0, 0, 0, 0);
+            *(uint4*)&differing[t * 4] = make_uint4(0, 0, 0, 0);
 #pragma unroll
-            for (int c = 0; c < kFewChunks; ++c)
-#pragma unroll
-                for (int k = 0; k < kItems; ++k)
-                    if ((c * kFewThreads + t) * kItems + k < N)
-                        bin[c][k] = bin_by(key[c][k] - least, step);
+            for (int k = 0; k < kAll; ++k)
+                if (bin.at[k] != kBins)
+                    bin.at[k] = bin_by(key.at[k] - least, step);
             __syncthreads();
 #pragma unroll
-            for (int c = 0; c < kFewChunks; ++c)
-#pragma unroll
-                for (int k = 0; k < kItems; ++k)
-                    atomicAdd(&held.bins[bin[c][k]], 1u);
+            for (int k = 0; k < kAll; ++k)
+                atomicAdd(&held.bins[bin.at[k]], 1u);
             __syncthreads();
             four = *(const uint4*)&held.bins[t * 4];
             start = sum_before(four, held.sums, largest);
         }
-        *(uint4*)&chosen[t * 4] = make_uint4(0, 0, 0, 0);
-        *(uint4*)&usual[t * 4] = make_uint4(0, 0, 0, 0);
+        // The key that most in a bin are thought to equal is the one that occurs most often in a warp, of one key of
+        // each thread.
+        unsigned int mine = t % 2 != 0 ? key.at[kAll - kItems] : key.at[0];
+        unsigned int in_bin = t % 2 != 0 ? bin.at[kAll - kItems] : bin.at[0];
+        unsigned int peers = __match_any_sync(kFullMask, mine);
+        asked[t] = mine;
+        if (lane == __ffs(peers) - 1 && in_bin < kBins && held.bins[in_bin] > kReach)
+            atomicMax(&chosen[in_bin], __popc(peers) << 16 | t);
         if (t == 0)
             held.sum = 0;
         __syncthreads();
-
-        // The key that most in a bin are thought to equal is the one that occurs most often in a warp, of one key of
-        // each thread. Of all keys of such bins those are counted that are smaller and those that are larger.
-        unsigned int crowded = 0, differ = 0; // a bit for each key
-        if (largest > kReach) {
-            unsigned int own = t % 2 != 0 ? key[kFewChunks - 1][0] : key[0][0];
-            unsigned int own_bin = t % 2 != 0 ? bin[kFewChunks - 1][0] : bin[0][0];
-            unsigned int peers = __match_any_sync(kFullMask, own), vote = __popc(peers) << 16 | t;
-            bool votes = lane == __ffs(peers) - 1 && own_bin < kBins && held.bins[own_bin] > kReach;
-            if (votes)
-                atomicMax(&chosen[own_bin], vote);
-            __syncthreads();
-            if (votes && chosen[own_bin] == vote)
-                usual[own_bin] = own;
-            __syncthreads();
+        unsigned int equal = 0, larger = 0, differ = 0; // a bit for each key
+        unsigned int usual_of[kAll];
+        bool crowds[kAll];
 #pragma unroll
-            for (int c = 0; c < kFewChunks; ++c)
+        for (int k = 0; k < kAll; ++k)
+            crowds[k] = held.bins[bin.at[k]] > kReach && bin.at[k] < kBins;
 #pragma unroll
-                for (int k = 0; k < kItems; ++k)
-                    if (bin[c][k] < kBins && held.bins[bin[c][k]] > kReach) {
-                        crowded |= 1u << (c * kItems + k);
-                        differ |= usual[bin[c][k]] != key[c][k] ? 1u << (c * kItems + k) : 0;
-                    }
+        for (int k = 0; k < kAll; ++k)
+            usual_of[k] = crowds[k] ? chosen[bin.at[k]] & 0xffffu : 0;
+#pragma unroll
+        for (int k = 0; k < kAll; ++k)
+            usual_of[k] = asked[usual_of[k]];
+#pragma unroll
+        for (int k = 0; k < kAll; ++k) {
+            equal |= crowds[k] && key.at[k] == usual_of[k] ? 1u << k : 0;
+            larger |= crowds[k] && key.at[k] > usual_of[k] ? 1u << k : 0;
+            differ |= crowds[k] && key.at[k] != usual_of[k] ? 1u << k : 0;
         }
-        if (__syncthreads_count(differ != 0) <= kFewDiffer) {
+        bool many = __popc(__ballot_sync(kFullMask, differ != 0)) > kFewDiffer;
+        if (!many && differ != 0)
 #pragma unroll
-            for (int c = 0; c < kFewChunks; ++c)
+            for (int k = 0; k < kAll; ++k)
+                if (differ >> k & 1)
+                    atomicAdd(&differing[bin.at[k]], larger >> k & 1 ? 0x10000u : 1u);
+        if (!__syncthreads_or(many)) {
+            unsigned int all[4] = {four.x, four.y, four.z, four.w}, smaller[4], behind[4], reach = 0;
+            uint4 others = *(const uint4*)&differing[t * 4];
+            unsigned int each[4] = {others.x, others.y, others.z, others.w};
 #pragma unroll
-                for (int k = 0; k < kItems; ++k)
-                    if (differ >> (c * kItems + k) & 1)
-                        atomicAdd(&held.bins[bin[c][k]], key[c][k] < usual[bin[c][k]] ? 1u << 13 : 1u << 22);
-            __syncthreads();
-            uint4 counted = *(const uint4*)&held.bins[t * 4];
-            unsigned int all[4] = {four.x, four.y, four.z, four.w};
-            unsigned int each[4] = {counted.x, counted.y, counted.z, counted.w}, reach = 0;
-#pragma unroll
-            for (int k = 0; k < 4; ++k)
-                reach = max(reach, all[k] <= kReach ? all[k] : max(each[k] >> 13 & 511, each[k] >> 22));
+            for (int k = 0; k < 4; ++k) {
+                smaller[k] = all[k] > kReach ? each[k] & 0xffffu : all[k];
+                behind[k] = all[k] > kReach ? each[k] >> 16 : 0;
+                reach = max(reach, max(smaller[k], behind[k]));
+            }
+            uint4 apart = make_uint4(smaller[0] + behind[0], smaller[1] + behind[1], smaller[2] + behind[2],
+                                     smaller[3] + behind[3]);
             reach = __reduce_max_sync(kFullMask, reach);
             if (lane == 0)
-                held.sums[0][warp] = reach;
-            __syncthreads();
-            reach = __reduce_max_sync(kFullMask, held.sums[0][lane % (kFewThreads / 32)]);
+                held.reaches[warp] = reach;
+            unsigned int next = sum_before(apart, held.sums, largest);
+            reach = __reduce_max_sync(kFullMask, held.reaches[lane % (kFewThreads / 32)]);
+            unsigned int total = __reduce_add_sync(
+                kFullMask, lane < kFewThreads / 32 ? held.sums[2][lane % (kFewThreads / 32)] : 0);
             if (reach <= kReach) {
-                find_share(four, start, N);
+                find_share(apart, next, (int)total);
+                // Where the next key goes, and, in the upper half, by how much that is further on in the array.
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
                     int b = t * 4 + k;
-                    held.bins[b] = start;
+                    held.bins[b] = next | (start - next) << 16;
+                    start += smaller[k];
+                    next += smaller[k];
                     if (all[k] > kReach) {
-                        unsigned int smaller = each[k] >> 13 & 511, larger = each[k] >> 22;
-                        unsigned int equal = all[k] - smaller - larger;
-                        chosen[b] = start + all[k] - larger;
+                        unsigned int usual = all[k] - smaller[k] - behind[k];
                         held.splitters[atomicAdd(&held.sum, 1u)] =
-                            make_uint2((start + smaller) | equal << 16, usual[b]);
+                            make_uint2(start | usual << 16, asked[chosen[b] & 0xffffu]);
+                        start += usual;
+                        chosen[b] = next | (start - next) << 16;
+                        start += behind[k];
+                        next += behind[k];
                     }
-                    start += all[k];
                 }
-                if (t < (int)kReach)
-                    held.padded[t] = 0;
                 __syncthreads();
                 unsigned int first = held.bounds[0], base = held.bounds[1], width = held.bounds[2] - first;
                 unsigned int count = held.bounds[3] - base, listed = held.sum;
-                if (t < (int)kReach)
+                if (t < (int)kReach) {
+                    held.padded[t] = 0;
                     placed[count + t] = kNone;
-#pragma unroll
-                for (int c = 0; c < kFewChunks; ++c)
-#pragma unroll
-                    for (int k = 0; k < kItems; ++k) {
-                        unsigned int b = bin[c][k], bit = 1u << (c * kItems + k);
-                        if (b - first >= width || (crowded & ~differ & bit) != 0)
-                            continue;
-                        bool larger = (differ & bit) != 0 && key[c][k] > usual[b];
-                        placed[atomicAdd(larger ? &chosen[b] : &held.bins[b], 1u) - base] = key[c][k];
-                    }
-                // A warp fills in the equal ones of a bin; where there are few such bins, all warps do.
-                bool one = listed > kFewThreads / 32;
-                for (unsigned int i = one ? warp : 0; i < listed; i += one ? kFewThreads / 32 : 1) {
-                    uint2 equal = held.splitters[i];
-                    unsigned int begin = (equal.x & 0xffffu) - base;
-                    if (begin < count)
-                        for (unsigned int j = one ? lane : t; j < equal.x >> 16; j += one ? 32 : kFewThreads)
-                            placed[begin + j] = equal.y;
                 }
+#pragma unroll
+                for (int k = 0; k < kAll; ++k)
+                    if (bin.at[k] - first < width && (equal >> k & 1) == 0) {
+                        unsigned int place =
+                            atomicAdd(larger >> k & 1 ? &chosen[bin.at[k]] : &held.bins[bin.at[k]], 1u);
+                        placed[(place & 0xffffu) - base] = key.at[k];
+                        further[(place & 0xffffu) - base] = (unsigned short)(place >> 16);
+                    }
                 __syncthreads();
                 wait_for_cluster();
-                write_in_reach(data + base, placed, count, max(reach, 1u) - 1);
+
+                // A block's even part of the array has equal keys of some bins.
+                int from = blockIdx.x * N / kCluster, to = (blockIdx.x + 1) * N / kCluster;
+                for (unsigned int i = warp; i < listed; i += kFewThreads / 32) {
+                    uint2 usual = held.splitters[i];
+                    int begin = usual.x & 0xffffu, end = begin + (int)(usual.x >> 16);
+                    for (int j = max(begin, from) + lane; j < min(end, to); j += 32)
+                        data[j] = to_value(usual.y);
+                }
+                write_in_reach<true>(data + base, placed, count, max(reach, 1u) - 1, further);
                 return;
             }
         }
-        if (by_key) {
-            share_by_samples(data, N);
-            return;
-        }
+        if (by_key)
+            break;
     }
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < kFewChunks; ++c)
+        *(uint4*)&held.padded[(c * kFewThreads + own) * kItems] = make_uint4(
+            key.at[c * kItems], key.at[c * kItems + 1], key.at[c * kItems + 2], key.at[c * kItems + 3]);
+    __syncthreads();
+    share_by_samples(data, N);
 }
 
 // Up to kFew elements, by a cluster. All blocks read all elements and count them in bins of their values. So they know
@@ -731,12 +753,13 @@ __global__ void __launch_bounds__(kFewThreads)
     int own = load_chunks(data, N, aligned, chunk), left = N - own * kItems;
     unsigned int* placed = &held.padded[kReach];
     *(uint4*)&held.bins[t * 4] = make_uint4(0, 0, 0, 0);
+    *(uint4*)&held.others[t * 4] = make_uint4(0, 0, 0, 0); // for bins that crowd
+    *(uint4*)&held.others[kBins + t * 4] = make_uint4(0, 0, 0, 0);
     if (t < (int)kReach)
         held.padded[t] = 0;
     if (t == kFewThreads - 1) {
         held.bins[kBins] = 0;
-        held.bounds[0] = 0; // the first block's keys begin with the first
-        held.bounds[1] = 0;
+        *(uint4*)held.bounds = make_uint4(0, 0, 0, 0); // the first block's keys begin with the first
     }
 
     // The extremes of a warp are near those of another, and one with an outlier is not asked.
@@ -764,16 +787,20 @@ __global__ void __launch_bounds__(kFewThreads)
     most = __reduce_max_sync(kFullMask, most);
     if (least == most)
         return; // as it is
-    auto crowds = [&](bool by_key, unsigned int start, float ratio, float shift) {
+    auto crowds = [&](unsigned int start) {
+        FewKeys keys, bins;
 #pragma unroll
-        for (int c = 0; c < kFewChunks; ++c)
-            *(uint4*)&held.padded[(c * kFewThreads + own) * kItems] =
-                make_uint4(key[c][0], key[c][1], key[c][2], key[c][3]);
-        share_crowded(data, N, by_key, start, ratio, shift, least, most);
+        for (int k = 0; k < kFewChunks * kItems; ++k) {
+            keys.at[k] = key[k / kItems][k % kItems];
+            bins.at[k] = start != kNone                                          ? bin[k / kItems][k % kItems]
+                         : k / kItems * kFewThreads * kItems + k % kItems < left ? 0
+                                                                                 : kBins;
+        }
+        share_crowded(data, N, start, keys, bins);
     };
     if (!(span > kLeastSpan && span < kMostSpan)) {
         arrive_at_cluster<kFewThreads>();
-        crowds(true, 0, 0, 0);
+        crowds(kNone);
         return;
     }
     float from = fmaxf(to_value(least), bottom - 0.25f * span);
@@ -793,7 +820,7 @@ __global__ void __launch_bounds__(kFewThreads)
     uint4 count = *(const uint4*)&held.bins[t * 4];
     unsigned int largest, start = sum_before(count, held.sums, largest);
     if (largest > kReach) {
-        crowds(false, start, ratio, shift);
+        crowds(start);
         return;
     }
     find_share(count, start, N);
@@ -818,7 +845,7 @@ __global__ void __launch_bounds__(kFewThreads)
                 placed[place[c][k] - base] = key[c][k];
     __syncthreads();
     wait_for_cluster();
-    write_in_reach(data + base, placed, keys, largest - 1);
+    write_in_reach<false>(data + base, placed, keys, largest - 1, nullptr);
 }
 
 constexpr int kSampled = kItems * kThreads; // samples whose bins are counted
