@@ -123,8 +123,10 @@ std::string Launch::line(const Job& job) const {
     text.put(",\"cluster\":[%u,%u,%u]", job.shape.x, job.shape.y, job.shape.z);
     text.put(",\"dynamic_shared_bytes\":%zu,\"cooperative\":%s,\"early\":%s", launch.shared_bytes,
              launch.cooperative ? "true" : "false", launch.early ? "true" : "false");
-    text.put(",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"events\":%llu,\"dropped\":%llu", plan.blocks,
-             traced, plan.only_those || left_out ? "true" : "false", events, dropped);
+    text.put(
+        ",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"unsteered\":%s,\"events\":%llu,\"dropped\":%llu",
+        plan.blocks, traced, plan.only_those || left_out ? "true" : "false", unsteered ? "true" : "false",
+        events, dropped);
     text.put(",\"accesses\":[%llu,%llu,%llu]", own_accesses.load(),
              other_accesses.load() + together(drawn_accesses),
              other_blocks.load() + static_cast<Count>(drawn_accesses.size()));
