@@ -36,8 +36,8 @@ _BUILT_IN = {
 }
 _INVOKE = re.compile(r"^_ZN14cudamaster_cpu7Closure.*6invokeEPKv$")
 # Call-outs; those that are told an address, and a range's length behind it.
-_OUT = matching(r"^__tsan_|^__sanitizer_|^cudamaster_cpu_observe_(?!mem|_Z|malloc|calloc|realloc|sleep)")
-_TOLD = matching(r"^__tsan_(?:unaligned_|volatile_)*(?:read|write)|^cudamaster_cpu_observe_(?:atomic|fragment)")
+_OUT = matching(r"^__tsan_|^__sanitizer_|^cudamaster_cpu_observe_(?!mem|_Z|malloc|calloc|realloc|sleep|clock)")
+_PLACES = matching(r"^__sanitizer_cov_trace_pc$|^__tsan_func_")  # these say where the program is
 # Functions of their arguments alone.
 _PURE = matching(
     r"^(?:acos|asin|atan|atan2|cbrt|ceil|copysign|cosh?|erfc?|exp|exp2|exp10|expm1|fabs|floor|fma|fmax|fmin|fmod|log|log10"
@@ -56,12 +56,13 @@ _FRAGMENTS = matching(r"^_ZN6nvcuda4wmma\d+(?:mma_sync|load_matrix_sync|store_ma
 _EXCHANGES = matching(r"^cudamaster_cpu_barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot)_sync|3ptx9shfl_sync")
 # What these do and answer hangs on their arguments and on who came by, and on nothing in memory.
 _ANSWERS = matching(
-    r"^cudamaster_cpu_(?:lane|activemask|dynamic_shared|yield|shared_address|shared_place|space|mbarrier_wait"
+    r"^cudamaster_cpu_observe_mem(?:cpy|move|set)$|^cudamaster_cpu_(?:lane|activemask|dynamic_shared|yield|shared_address|shared_place|space|mbarrier_wait"
     r"|cluster_\w+|in_block|rank_of|in_clusters|cooperative|proxy_fence|registers|copy_\w+|bulk_\w+|tensor_\w+|wgmma_\w+"
     r"|mbarrier_\w+)$|^_Z\d+__syncwarp|^_Z\d+__threadfence"
 )
 # Functions of libraries by which the host may look at memory; others of these call out, or it is closed to the host.
 _READS = matching(r"^(?:mem(?:cmp|chr|rchr|mem)|bcmp|str\w+|w?mem\w+|\w*printf|f?put\w+|fwrite|write|qsort)$")
+_THROWS = matching(r".*<(?:__cxa_|_ZSt\d+__throw|_ZSt\d+rethrow)")
 _ENDS = matching(r"^(?:_Unwind_Resume|abort|__cxa_|_ZSt\d+__throw)")
 
 # Of a general register a bit for the lowest byte and one for the others.
@@ -71,6 +72,7 @@ _REGISTERS = {name: 3 << 2 * number for number, name in enumerate(_WHOLE)}
 _REGISTERS.update({f"xmm{number}": 1 << (2 * len(_WHOLE) + number) for number in range(16)})
 _FLAGS = 1 << (2 * len(_WHOLE) + 16)
 _FIRST_WORD = 2 * len(_WHOLE) + 17
+_WORDS = -1 << _FIRST_WORD  # all places of the stack
 
 
 def _bits(*names: str) -> int:
@@ -83,8 +85,10 @@ _PASSED = _INTEGERS | _bits(*(f"xmm{number}" for number in range(8)))
 _RESULTS = _bits("rax", "rdx", "xmm0", "xmm1")
 
 _COMPARES = matching(r"^(?:cmp[bwlq]?|test[bwlq]?|v?u?comis[sd]|bt[wlq]?)$")
-_REPLACES = matching(r"^(?:mov(?!lp|hp)|lea|cvt|set|bs[fr]|popcnt|lzcnt|tzcnt|pshuf|sqrt|pmovmskb)")
+_REPLACES = matching(r"^(?:mov(?!lp|hp|lh|hl)|lea|cvt|set|popcnt|lzcnt|tzcnt|pshuf[dhl]|sqrt|pmovmskb)")
 _MERGES = matching(r"^(?:cvt(?:si2s|ss2s|sd2s)|movss$|movsd$|sqrts)")
+_KEEPS_FLAGS = matching(r"^(?:inc|dec|bt|bs[fr]|sh|sa[lr]|ro)")  # some, or all with some values
+_ZEROES = matching(r"^(?:p?xor[bwlqd]?|sub[bwlq]?|pcmpeq[bwdq]|xorp[sd])$")  # an operand with itself
 _USES_FLAGS = matching(r"^(?:set|cmov|adc|sbb)")
 _ARITHMETIC = matching(
     r"^(?:add|sub|and|or|xor|neg|inc|dec|sh[lr]|sa[lr]|sh[lr]d|ro[lr]|bt[src]|bs[fr]|imul|adc|sbb|lzcnt|tzcnt|popcnt)[bwlq]?$"
@@ -124,7 +128,6 @@ class _Function:
     variables: int = 0  # the bits of those that are variables
     wild: bool = False  # what was loaded may be anywhere in the variables
     steered: bool = False
-    inner: bool = False  # others call it than launches
     launched: bool = False  # a launch calls it
     any_kernel: bool = False  # it calls the kernel that the launch names
     calls: set[str] = field(default_factory=set)
@@ -164,6 +167,7 @@ class _Instruction:
     fails: bool = False  # with some values
     reaches: int = 0  # bits of an address that has an index, or less than nothing added
     called: str | None = None
+    own: bool = False  # what it calls is of the program, and looked at itself
     jumps: bool = False
     strange: bool = False
 
@@ -220,27 +224,26 @@ class Launches:
         self._first: dict[str, int] = {}
         self._blocks: dict[int, _Block] = {}
         self._chosen: set[int] = set()  # blocks that only choose
+        self._reads = False  # the host may look at memory by a function of a library
 
     def take(self, name: str, blocks: Iterable[tuple[int, Sequence[_Line], Sequence[int]]]) -> None:
         """A function's blocks: where each begins, its instructions, and the blocks behind it."""
         whole = name.removesuffix(".cold")
-        self._functions.setdefault(whole, _Function())
+        function = self._functions.setdefault(whole, _Function())
+        function.steered |= name in self._first  # of two functions of a name it is not known which one is called
         for start, lines, following in blocks:
             if name == whole:
                 self._first.setdefault(name, start)
             self._blocks[start] = _Block(start, lines, following, whole)
+            # What is caught is not looked at.
+            function.steered |= any(name.startswith("call") and _THROWS(text) for _, name, text in lines)
 
     def unsteered(self) -> tuple[list[int], list[int]]:
         """Where such functions begin; and those of them that call the kernel which the launch names."""
         for name, start in self._first.items():
             self._decode(start, name)
-        if any(_READS(called) for function in self._functions.values() for called in function.calls):
+        if self._reads:
             return [], []
-        for block in self._blocks.values():
-            function = self._functions[block.name]
-            for step in block.steps:
-                if step.called and step.called in self._functions and not _INVOKE.match(block.name):
-                    self._functions[step.called].inner = True
         for function in self._functions.values():
             self._settle(function)
         for name, start in self._first.items():
@@ -281,8 +284,11 @@ class Launches:
                 reader.read(line, block.lines[number + 1][0] if number + 1 < len(block.lines) else line[0] + 8)
                 for number, line in enumerate(block.lines)
             ]
-            function.calls |= {step.called for step in block.steps if step.called and not _is_known(step.called)}
-            function.steered |= any(step.strange for step in block.steps)
+            for step in block.steps:
+                step.own = step.called in self._functions and step.called != _BLOCK
+            self._reads |= any(_READS(step.called or "") for step in block.steps)
+            function.calls |= {step.called for step in block.steps if step.called and step.own}
+            function.steered |= any(step.strange for step in block.steps) or self._leaves(block)
             block.changed = 0
             for step in block.steps:
                 block.changed |= step.target
@@ -299,9 +305,14 @@ class Launches:
                 elif (frames[to].aligned, frames[to].at) != (frame.aligned, frame.at):
                     function.steered = True
 
+    def _leaves(self, block: _Block) -> bool:
+        """Whether a branch goes to another function."""
+        last = block.steps[-1]
+        return last.jumps and not last.called and len(self._behind(block)) < len(block.following)
+
     def _behind(self, block: _Block) -> list[int]:
         """Blocks of the same function that follow; others are calls."""
-        if block.steps and (called := block.steps[-1].called) and (_ENDS(called) or block.steps[-1].jumps):
+        if (called := block.steps[-1].called) and (_ENDS(called) or block.steps[-1].jumps):
             return []
         return [to for to in block.following if to in self._blocks and self._blocks[to].name == block.name]
 
@@ -383,10 +394,11 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
     place = step.place or stack & step.sources != 0
     if step.stores is not None and stack & step.stores and loaded:
         function.wild = True
+    function.steered |= step.stores is not None and bool((given | values | near) & step.stores)
     target, kept = step.target, ~step.target if step.replaces else ~0
     taint = taint & kept | (target if loaded else 0)
     if step.flags:
-        taint = taint & ~_FLAGS | (_FLAGS if loaded else 0)
+        taint = (taint if _KEEPS_FLAGS(step.name) else taint & ~_FLAGS) | (_FLAGS if loaded else 0)
     stack = stack & kept | (target if place else 0)
     given = given & ~target | (target if made == 1 else 0)
     values = values & ~target | (target if made == 2 else 0)
@@ -396,7 +408,7 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
 
 
 def _is_known(called: str) -> bool:
-    """Whether what a function does need not be looked for in its code."""
+    """Whether what a function of the executor does need not be looked for in its code."""
     return any(each(called) for each in (_OUT, _PURE, _FRAGMENTS, _EXCHANGES, _ANSWERS))
 
 
@@ -406,30 +418,30 @@ def _of(bits: int, level: int) -> int:
 
 def _called(step: _Instruction, function: _Function, state: _State) -> _State:
     taint, stack, given, values, near = state
-    name = step.called or ""
-    result = 0
-    if _OUT(name):
-        if _TOLD(name) and taint & _bits("rdi", *(("rsi",) if name.endswith("range") else ())):
-            function.steered = True
+    name, result = step.called or "", _RESULTS
+    passes = stack & _PASSED
+    if step.own or (name == "*" and function.launched):
+        # What it gets is not of memory, in registers or behind them; nor may it write what the caller keeps.
+        function.steered |= bool((taint | stack) & (_PASSED | step.sources | _WORDS))
+        function.any_kernel |= not step.own
+    elif _OUT(name):
+        function.steered |= not _PLACES(name) and bool(taint & _bits("rdi"))
+        result = 0
     elif _PURE(name):
-        if taint & _PASSED or stack & _INTEGERS:
-            result = _RESULTS
+        result = _RESULTS if taint & _PASSED or passes else 0
     elif _EXCHANGES(name):
-        result = _RESULTS
-        function.wild |= bool(stack & _INTEGERS)
+        function.wild |= bool(passes)
     elif _FRAGMENTS(name):
         function.steered |= bool(taint & _INTEGERS)
-        function.wild |= bool(stack & _INTEGERS)
-    elif name == "*" and function.launched:
-        function.steered |= bool(taint & (_PASSED | step.sources) or stack & _INTEGERS)
-        function.any_kernel = True
-        result = _RESULTS
+        function.wild |= bool(passes)
+        result = 0
+    elif _ANSWERS(name):
+        told = passes and (function.wild or taint & function.variables)
+        function.steered |= bool(taint & _PASSED or told)
+        function.wild |= bool(passes)
+        result = _RESULTS if passes else 0
     else:
-        function.steered |= name == "*"
-        told = stack & _INTEGERS and (function.wild or taint & function.variables)
-        function.steered |= bool(taint & _PASSED) or not name or bool(told)
-        function.wild |= bool(stack & _INTEGERS)
-        result = 0 if _ANSWERS(name) else _RESULTS
+        function.steered = True
     kept = ~_LOST
     return taint & kept | result, stack & kept, given & kept, values & kept, near & kept
 
@@ -467,19 +479,20 @@ class _Reader:
         _, name, text = line
         operands = operands_of(text)
         if name.startswith("call") or (name.startswith("jmp") and not _TARGET(text)):
-            target = CALLED.search(text)
+            target = None if text.startswith("*") else CALLED.search(text)
             if text.startswith("*%") and name.startswith("call"):
                 return _Instruction(name, self._register(text[1:]), called="*")
             return _Instruction(name, called=target[1] if target else "", jumps=name.startswith("jmp"))
         if name[0] == "j":
             to = _TARGET(text)
             away = name.startswith("jmp") and to is not None and "+" not in text and ".cold" not in text
-            return _Instruction(name, called=to[2] if away and to else None, jumps=True, strange=to is None)
+            strange = to is None or name.endswith("cxz")
+            return _Instruction(name, called=to[2] if away and to else None, jumps=True, strange=strange)
         if _IDLE(name) or (name == "xchg" and text == "%ax,%ax") or name == "ret":
             return _Instruction(name)
         to_stack = bool(operands) and NAMES.get(operands[-1][1:]) == "rsp" and not _COMPARES(name)
         if to_stack or name in ("push", "pop", "leave"):
-            return self._moves_stack(name, operands)
+            return self._moves_stack(name, operands, behind)
         if name in _WIDENS:
             source, target_name = _WIDENS[name]
             return _Instruction(name, _REGISTERS[source], target=_REGISTERS[target_name], replaces=True)
@@ -497,7 +510,7 @@ class _Reader:
             return _Instruction(name, strange=True)
         return self._plain(name, operands, behind)
 
-    def _moves_stack(self, name: str, operands: Sequence[str]) -> _Instruction:
+    def _moves_stack(self, name: str, operands: Sequence[str], behind: int) -> _Instruction:
         frame = self._frame
         found = _Instruction(name, replaces=True)
         amount = int(operands[0][1:], 0) if operands and operands[0].startswith("$") else None
@@ -505,7 +518,9 @@ class _Reader:
             frame.at -= 8
             found.sources, found.target = self._register(operands[0]), self._bytes(frame.aligned, frame.at, 8)
         elif name == "push":
+            self._source(operands[0], 8, found, behind)
             frame.at -= 8
+            found.target = self._bytes(frame.aligned, frame.at, 8)
         elif name == "pop":
             found.sources, found.target = self._bytes(frame.aligned, frame.at, 8), self._register(operands[0])
             frame.at += 8
@@ -540,7 +555,7 @@ class _Reader:
             self._frame.base = (self._frame.aligned, self._frame.at)
         size = _size(name, operands)
         same = len(operands) == 2 and operands[0] == operands[1]
-        if same and re.match(r"^(?:p?xor|sub|pcmpeq|xorp)", name):
+        if same and _ZEROES(name):
             found.target, found.replaces = self._register(operands[1]), True
             return found
         one = len(operands) == 1
@@ -559,7 +574,7 @@ class _Reader:
         if one and name.startswith("set"):
             found.sources, found.loads, found.unknown, found.addresses = _FLAGS, None, False, 0
         replaces = bool(_REPLACES(name))
-        if _MERGES(name) and target.startswith("%xmm") and operands[0].startswith("%"):
+        if _MERGES(name) and target.startswith("%xmm") and (operands[0].startswith("%") or not name.startswith("mov")):
             replaces = False
         if len(operands) == 3 and name.startswith("imul"):
             replaces = True
@@ -578,15 +593,12 @@ class _Reader:
             found.place |= operand == "%rsp"
         elif (slot := self._slot(operand)) is not None and "," not in operand:
             found.sources |= self._bytes(*slot, size)
-            handed = not slot[0] and slot[1] >= _RETURN
-            found.unknown |= handed and self._function.inner
         elif slot is not None:
             self._takes(slot)
             found.unknown = True
             found.addresses |= self._index(operand)
         elif of_thread := _OF_THREAD(operand):
-            place = int(of_thread[2], 16) - (1 << 64 if len(of_thread[2]) == 16 else 0)
-            place = -place if of_thread[1] else place
+            place = self._place(of_thread)
             found.unknown |= place != 0 and not any(place in each for each in self._program.built_in)
         elif relative := _RELATIVE(operand):
             place = behind + int(relative[1] + relative[2], 16)
@@ -603,6 +615,11 @@ class _Reader:
         else:
             found.strange = True
 
+    @staticmethod
+    def _place(of_thread: re.Match[str]) -> int:
+        place = int(of_thread[2], 16) - (1 << 64 if len(of_thread[2]) == 16 else 0)
+        return -place if of_thread[1] else place
+
     def _begins_built_in(self, number: str, found: _Instruction) -> None:
         place = int(number, 16)
         place -= 1 << 64 if place >> 63 else 0
@@ -618,7 +635,11 @@ class _Reader:
             self._takes(slot)
             found.addresses |= self._index(operand)
             found.stores = self._all()
-        elif (operand.startswith("%fs:") and "(" not in operand) or _RELATIVE(operand):
+        elif of_thread := _OF_THREAD(operand):
+            # The compiler's own marks, of one byte, are written by it alone.
+            place = self._place(of_thread)
+            found.strange = any(place in each and len(each) > 1 for each in self._program.built_in)
+        elif _RELATIVE(operand):
             found.stores = 0
         elif memory := MEMORY.match(operand):
             found.stores = self._parts(memory)
@@ -705,6 +726,8 @@ def _size(name: str, operands: Sequence[str]) -> int:
         return 8
     if name == "movd":
         return 4
+    if name.startswith(("cvttsd2si", "cvtsd2si")):
+        return 8
     if name.endswith(("sd", "ss")) and not name.startswith("set"):
         return 8 if name.endswith("sd") or "sd" in name else 4
     if name.startswith("p"):
