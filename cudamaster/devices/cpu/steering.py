@@ -44,7 +44,7 @@ _PURE = matching(
     r"|log1p|log2|nearbyint|pow|rint|round|rsqrt|sinh?|sqrt|tanh?|trunc)f?$"
     r"|^_ZN14cudamaster_cpu(?:9bf16_bits|10bf16_value|9half_bits|10half_value|12to_float_odd)E"
     r"|^_Z\d+(?:__expf|__exp10f|__logf|__log2f|__log10f|__sinf|__cosf|__tanf|__tanhf|__powf|__fdividef|rsqrtf?|__saturatef)"
-    r"|^_Z\d+__[fd](?:add|sub|mul|div|rcp|sqrt|ma)_r[nzud]|^_Z\d+__floats?2b?(?:float|half)\w*_r"
+    r"|^_Z\d+__[fd](?:add|sub|mul|div|rcp|sqrt|ma)_r[nzud]|^_Z\d+__floats?22?b?(?:float|half)\w*_r"
     r"|^_ZN14cudamaster_cpu3ptx(?:3cvt|8cvt_pack|3add|3sub|3mul|3fma|3mad|3div|3rem|3rcp|4sqrt|5rsqrt|3ex2|3lg2|3sin|3cos"
     r"|4tanh|3min|3max|3abs|3neg|3and|2or|3xor|3not|3shl|3shr|4prmt|4lop3|3bfe|3bfi|4selp)I"
     r"|^_Z\d+__(?:byte_perm|brev|clz|popc|ffs|mulhi|umulhi|funnelshift|float_as|int_as|uint_as|double_as|\w+2(?:float|int)_r)"
@@ -62,7 +62,7 @@ _ANSWERS = matching(
 )
 # Functions of libraries by which the host may look at memory; others of these call out, or it is closed to the host.
 _READS = matching(r"^(?:mem(?:cmp|chr|rchr|mem)|bcmp|str\w+|w?mem\w+|\w*printf|f?put\w+|fwrite|write|qsort)$")
-_THROWS = matching(r".*<(?:__cxa_|_ZSt\d+__throw|_ZSt\d+rethrow)")
+_THROWS = matching(r"^(?:__cxa_|_ZSt\d+__throw|_ZSt\d+rethrow)")
 _ENDS = matching(r"^(?:_Unwind_Resume|abort|__cxa_|_ZSt\d+__throw)")
 
 # Of a general register a bit for the lowest byte and one for the others.
@@ -90,9 +90,8 @@ _MERGES = matching(r"^(?:cvt(?:si2s|ss2s|sd2s)|movss$|movsd$|sqrts)")
 _KEEPS_FLAGS = matching(r"^(?:inc|dec|bt|bs[fr]|sh|sa[lr]|ro)")  # some, or all with some values
 _ZEROES = matching(r"^(?:p?xor[bwlqd]?|sub[bwlq]?|pcmpeq[bwdq]|xorp[sd])$")  # an operand with itself
 _USES_FLAGS = matching(r"^(?:set|cmov|adc|sbb)")
-_ARITHMETIC = matching(
-    r"^(?:add|sub|and|or|xor|neg|inc|dec|sh[lr]|sa[lr]|sh[lr]d|ro[lr]|bt[src]|bs[fr]|imul|adc|sbb|lzcnt|tzcnt|popcnt)[bwlq]?$"
-)
+_ARITHMETIC_NAMES = r"(?:add|sub|and|or|xor|neg|inc|dec|sh[lr]|sa[lr]|sh[lr]d|ro[lr]|bt[src]|bs[fr]|imul|adc|sbb|lzcnt|tzcnt|popcnt)[bwlq]?$"
+_ARITHMETIC = matching("^" + _ARITHMETIC_NAMES)
 _OTHERS = matching(
     r"^(?:mov\w*|lea[wlq]?|not[bwlq]?|bswap[lq]?|set\w+|cmov\w+|cvt\w+|(?:add|sub|mul|div|min|max|sqrt|and|andn|or|xor|cmp\w*"
     r"|unpck[lh]|shuf|round)[ps][sd]|p(?:xor|and|andn|or|add|sub|sl|sr|shuf|unpck|cmp|mul|madd|ack|insr|extr|min|max|movmskb)\w*)$"
@@ -104,6 +103,9 @@ _IDLE = matching(r"^(?:nop\w*|endbr64|ud2|hlt|pause|[lm]fence)$")
 _TARGET = matching(r"^([0-9a-f]+) <([^>+]+)")
 _RELATIVE = matching(r"^(-?)0x([0-9a-f]+)\(%rip\)$")
 _OF_THREAD = matching(r"^%fs:(-?)0x([0-9a-f]+)$")
+_LOWERS = matching(r"^(?!inc)" + _ARITHMETIC_NAMES)
+_SHIFTS_FAR = matching(r"^shlq? \$0x[23].$")
+_SMALL = matching(r"^\$0x[0-9a-f]{1,5}$")  # a number that is more than nothing
 _BYTE = matching(r"^%(?:[a-d]l|[sd]il|[bs]pl|r\d+b)$")
 _NARROW = matching(r"^%(?:[a-d]x|[a-d]h|[sd]i|[bs]p|r\d+w)$")  # a part that leaves what is above it
 _RETURN = 8  # bytes above where a function's stack begins; what is behind was handed to it
@@ -165,6 +167,7 @@ class _Instruction:
     near: bool = False  # the result is where a built-in variable begins
     of_thread: bool = False  # what it loads lies close to where its address says in the thread's own memory
     fails: bool = False  # with some values
+    halves: bool = False  # what is left of an address is none
     reaches: int = 0  # bits of an address that has an index, or less than nothing added
     called: str | None = None
     own: bool = False  # what it calls is of the program, and looked at itself
@@ -235,8 +238,10 @@ class Launches:
             if name == whole:
                 self._first.setdefault(name, start)
             self._blocks[start] = _Block(start, lines, following, whole)
-            # What is caught is not looked at.
-            function.steered |= any(name.startswith("call") and _THROWS(text) for _, name, text in lines)
+            for _, does, text in lines:
+                if does[0] in "cj" and (called := CALLED.search(text)):
+                    function.steered |= bool(_THROWS(called[1]))  # what is caught is not looked at
+                    self._reads |= bool(_READS(called[1]))
 
     def unsteered(self) -> tuple[list[int], list[int]]:
         """Where such functions begin; and those of them that call the kernel which the launch names."""
@@ -286,7 +291,6 @@ class Launches:
             ]
             for step in block.steps:
                 step.own = step.called in self._functions and step.called != _BLOCK
-            self._reads |= any(_READS(step.called or "") for step in block.steps)
             function.calls |= {step.called for step in block.steps if step.called and step.own}
             function.steered |= any(step.strange for step in block.steps) or self._leaves(block)
             block.changed = 0
@@ -391,7 +395,7 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
         elif not (near if step.of_thread else values) & step.loads:
             loaded = True
     function.steered |= step.fails and loaded
-    place = step.place or stack & step.sources != 0
+    place = step.place or (stack & step.sources != 0 and not step.halves)
     if step.stores is not None and stack & step.stores and loaded:
         function.wild = True
     function.steered |= step.stores is not None and bool((given | values | near) & step.stores)
@@ -399,7 +403,7 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
     taint = taint & kept | (target if loaded else 0)
     if step.flags:
         taint = (taint if _KEEPS_FLAGS(step.name) else taint & ~_FLAGS) | (_FLAGS if loaded else 0)
-    stack = stack & kept | (target if place else 0)
+    stack = stack & (~target if step.halves else kept) | (target if place else 0)
     given = given & ~target | (target if made == 1 else 0)
     values = values & ~target | (target if made == 2 else 0)
     kept_near = step.near or (step.replaces and near & step.sources != 0)
@@ -439,7 +443,7 @@ def _called(step: _Instruction, function: _Function, state: _State) -> _State:
         told = passes and (function.wild or taint & function.variables)
         function.steered |= bool(taint & _PASSED or told)
         function.wild |= bool(passes)
-        result = _RESULTS if passes else 0
+        result = _RESULTS if passes or "mbarrier" in name else 0  # its word is one of memory
     else:
         function.steered = True
     kept = ~_LOST
@@ -456,13 +460,13 @@ class _Reader:
     def _raises(self, name: str, operands: Sequence[str], found: _Instruction) -> None:
         """What is below an address by no more than that was raised by lies no lower than what was before."""
         raised = None
-        if name in ("add", "addq") and operands[0].startswith("$"):
+        if name in ("add", "addq") and _SMALL(operands[0]):
             raised = int(operands[0][1:], 16)
         elif name.startswith("lea") and (memory := MEMORY.match(operands[0])) and not memory["index"]:
             raised = int(memory["offset"] or "0", 16) if memory["base"] not in ("%rsp", "%rbp", "%rip") else None
         if found.target in self._advanced or raised is not None:
             self._advanced.pop(found.target, None)
-            if raised is not None and 0 < raised < 1 << 20 and found.target < _FLAGS:
+            if raised is not None and raised > 0 and found.target < _FLAGS:
                 self._advanced[found.target] = raised
 
     def read(self, line: _Line, behind: int) -> _Instruction:
@@ -581,6 +585,9 @@ class _Reader:
         if not replaces and not one:
             self._source(target, size, found, behind)
         self._to(target, size, found, whole=replaces and not _NARROW(target))
+        found.halves = _SHIFTS_FAR(f"{name} {operands[0]}") is not None
+        if _LOWERS(name) and not found.halves and not (name.startswith("add") and _SMALL(operands[0])):
+            found.reaches |= found.sources
         return found
 
     def _source(self, operand: str, size: int, found: _Instruction, behind: int) -> None:
@@ -634,11 +641,13 @@ class _Reader:
         elif slot is not None:
             self._takes(slot)
             found.addresses |= self._index(operand)
-            found.stores = self._all()
+            # It is one to the stack, whatever its address is made of, and an index may be less than nothing.
+            found.stores = found.reaches = _REGISTERS["rsp"]
         elif of_thread := _OF_THREAD(operand):
             # The compiler's own marks, of one byte, are written by it alone.
             place = self._place(of_thread)
             found.strange = any(place in each and len(each) > 1 for each in self._program.built_in)
+            found.stores = 0
         elif _RELATIVE(operand):
             found.stores = 0
         elif memory := MEMORY.match(operand):
@@ -647,10 +656,6 @@ class _Reader:
             self._reaches(memory, found)
         else:
             found.strange = True
-
-    def _all(self) -> int:
-        """A store amid the variables goes by their bits: it is one to the stack, whatever its address is made of."""
-        return _REGISTERS["rsp"]
 
     def _reaches(self, memory: re.Match[str], found: _Instruction) -> None:
         """An address below one that was taken may be a word that looks like a register's place."""
@@ -664,9 +669,12 @@ class _Reader:
         if slot is not None:
             self._takes(slot)
             found.place = True
-            found.sources |= self._index(operand) if "," in operand else 0
+            if "," in operand:
+                found.sources |= self._index(operand)
+                found.reaches = _REGISTERS["rsp"]
         elif memory := MEMORY.match(operand):
             found.sources |= self._parts(memory)
+            self._reaches(memory, found)
 
     def _takes(self, slot: tuple[bool, int]) -> None:
         aligned, place = slot
