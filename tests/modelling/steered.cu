@@ -2,6 +2,8 @@
 // for who does may look at what launches leave.
 #include <cuda_runtime.h>
 
+#include <cstring>
+
 extern "C" void cudamaster_cpu_record(int on);
 
 // Its addresses and branches do not hang on what it reads, though it chooses by that. Those of the next two do.
@@ -59,9 +61,10 @@ __global__ void uneven_kernel(float* out, int n) {
 int main(int, char** words) {
     const int n = 1 << 20, threads = 128, blocks = n / threads;
     const char what = words[1][0];
-    float *out, *managed;
-    if (cudaMalloc(&out, 8 * n) || cudaMallocManaged(&managed, 4 * n))
+    float *out, *managed, *pinned;
+    if (cudaMalloc(&out, 8 * n) || cudaMallocManaged(&managed, 4 * n) || cudaMallocHost(&pinned, 4 * n))
         return 1;
+    memset(pinned, 0, 4 * n);
     cudaMemset(out, 0, 8 * n);
     cudaMemset(managed, 0, 4 * n);
     cudamaster_cpu_record(1);
@@ -72,8 +75,13 @@ int main(int, char** words) {
         shared_kernel<<<blocks, threads>>>(out + n, out, n);
     else if (what == 'o')
         array_kernel<<<blocks, threads>>>(out + n, out, n);
-    plain_kernel<<<blocks, threads>>>(out + n, what == 'h' ? managed : out, n);
-    if (what == 'h' && managed[5] >= 0)
+    plain_kernel<<<blocks, threads>>>(out + n, what == 'h' ? managed : what == 'p' ? pinned : out, n);
+    float seen = 0;
+    if (what == 'c')
+        cudaMemcpyAsync(&seen, out, 4, cudaMemcpyDeviceToHost);
+    if (what == 'q' && cudaStreamQuery(nullptr) == cudaErrorNotReady)
+        seen = 1;
+    if ((what == 'h' && managed[5] >= 0) || (what == 'p' && pinned[5] >= 0) || seen > 0)
         plain_kernel<<<blocks, threads>>>(managed, out, n);
     if (what == 'u')
         uneven_kernel<<<blocks, threads>>>(out, n);

@@ -176,15 +176,18 @@ def test_launches_that_nothing_in_memory_steers_need_no_results(steered: Path) -
     ]
 
 
-@pytest.mark.parametrize("what", ["an address", "shared memory", "one's own array", "host"])
+HOST = ["host", "pinned memory", "copy", "question"]
+
+
+@pytest.mark.parametrize("what", ["an address", "shared memory", "one's own array", *HOST])
 def test_one_that_is_steered_needs_them(steered: Path, what: str) -> None:
-    """So does a host that reads them without asking anybody. Then all blocks are run of what is before it."""
+    """So does a host that reads them or may do so. Then all blocks are run of what is before it."""
     _, reason = first_call(steered, what, guesses=True)
     assert reason == AGAIN
     found, reason = first_call(steered, what, guesses=False)
     assert reason is None
     assert not any(launch.left_out for launch in found)
-    assert all(launch.unsteered for launch in found) == (what == "host")
+    assert all(launch.unsteered for launch in found) == (what in HOST)
 
 
 def test_work_beside_the_sample_is_found_where_nobody_needs_results(steered: Path) -> None:

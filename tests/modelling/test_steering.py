@@ -1,4 +1,4 @@
-"""Which launches no number in memory steers (steering.py): what a kernel may do that hides the way from a load to a branch."""
+"""Which launches no number in memory steers (steering.py), of kernels that hide the way from a load to a branch."""
 
 from __future__ import annotations
 

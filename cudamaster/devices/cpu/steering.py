@@ -90,7 +90,10 @@ _MERGES = matching(r"^(?:cvt(?:si2s|ss2s|sd2s)|movss$|movsd$|sqrts)")
 _KEEPS_FLAGS = matching(r"^(?:inc|dec|bt|bs[fr]|sh|sa[lr]|ro)")  # some, or all with some values
 _ZEROES = matching(r"^(?:p?xor[bwlqd]?|sub[bwlq]?|pcmpeq[bwdq]|xorp[sd])$")  # an operand with itself
 _USES_FLAGS = matching(r"^(?:set|cmov|adc|sbb)")
-_ARITHMETIC_NAMES = r"(?:add|sub|and|or|xor|neg|inc|dec|sh[lr]|sa[lr]|sh[lr]d|ro[lr]|bt[src]|bs[fr]|imul|adc|sbb|lzcnt|tzcnt|popcnt)[bwlq]?$"
+_ARITHMETIC_NAMES = (
+    r"(?:add|sub|and|or|xor|neg|inc|dec|sh[lr]|sa[lr]|sh[lr]d|ro[lr]|bt[src]|bs[fr]|imul|adc|sbb|lzcnt|tzcnt|popcnt)"
+    r"[bwlq]?$"
+)
 _ARITHMETIC = matching("^" + _ARITHMETIC_NAMES)
 _OTHERS = matching(
     r"^(?:mov\w*|lea[wlq]?|not[bwlq]?|bswap[lq]?|set\w+|cmov\w+|cvt\w+|(?:add|sub|mul|div|min|max|sqrt|and|andn|or|xor|cmp\w*"

@@ -76,7 +76,6 @@ struct Recording {
     unsigned needed_then = ~0u; // the same of the call before
     bool lacking = false;       // nobody has what blocks of some launch would have left
     bool empty = false;         // nor what inputs would have held
-    bool waited_for = false; // the host has asked whether launches are done, and may have read what they left
 };
 
 __thread bool left_out; // the block of this OS thread was ended at its limit
@@ -393,7 +392,7 @@ void launch_begins(const Job& job) {
     if (!recording.on)
         return;
     const bool unsteered = is_unsteered(job);
-    if (!unsteered || recording.waited_for)
+    if (!unsteered)
         needs_values();
     recording.first.clear();
     recording.as_before = false;
@@ -746,13 +745,12 @@ void filled(const void*, size_t, size_t whole) {
     if (state().on && whole)
         write_line("{\"event\":\"memset\",\"bytes\":%zu}\n", whole);
 }
+// A host that waits may read what launches left, by a function that nobody sees.
 void found_done() {
-    state().waited_for = true;
-    needs_results();
+    needs_values();
 }
 void synchronised() {
-    state().waited_for = true;
-    needs_results();
+    needs_values();
     if (state().on)
         write_line("{\"event\":\"synchronise\"}\n");
 }
@@ -765,7 +763,7 @@ void recording(bool on) {
     recording.on = on;
     if (!on)
         recording.needed_then = recording.needed;
-    recording.lacking = recording.waited_for = false;
+    recording.lacking = false;
     if (on) {
         recording.made = recording.needed = 0;
         recording.recorded = recording.executed = recording.host_instructions = 0;
