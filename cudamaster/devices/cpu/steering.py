@@ -36,7 +36,7 @@ _BUILT_IN = {
 }
 _INVOKE = re.compile(r"^_ZN14cudamaster_cpu7Closure.*6invokeEPKv$")
 # Call-outs; those that are told an address, and a range's length behind it.
-_OUT = matching(r"^__tsan_|^__sanitizer_|^cudamaster_cpu_observe_(?!mem|_Z|malloc|calloc|realloc|sleep|clock)")
+_OUT = matching(r"^__tsan_(?!atomic\d)|^__sanitizer_|^cudamaster_cpu_observe_(?!mem|_Z|malloc|calloc|realloc|sleep|clock)")
 _PLACES = matching(r"^__sanitizer_cov_trace_pc$|^__tsan_func_")  # these say where the program is
 # Functions of their arguments alone.
 _PURE = matching(
@@ -106,7 +106,8 @@ _IDLE = matching(r"^(?:nop\w*|endbr64|ud2|hlt|pause|[lm]fence)$")
 _TARGET = matching(r"^([0-9a-f]+) <([^>+]+)")
 _RELATIVE = matching(r"^(-?)0x([0-9a-f]+)\(%rip\)$")
 _OF_THREAD = matching(r"^%fs:(-?)0x([0-9a-f]+)$")
-_LOWERS = matching(r"^(?!inc)" + _ARITHMETIC_NAMES)
+# What makes another address of one; others only move or compare it.
+_LOWERS = matching(r"^(?!mov|lea|set|cmov|inc|cmp[bwlq]?$|test|bt[wlq]?$|punpcklqdq|unpcklpd|p(?:ins|ext)rq)")
 _SHIFTS_FAR = matching(r"^shlq? \$0x[23].$")
 _SMALL = matching(r"^\$0x[0-9a-f]{1,5}$")  # a number that is more than nothing
 _BYTE = matching(r"^%(?:[a-d]l|[sd]il|[bs]pl|r\d+b)$")
@@ -399,8 +400,8 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
             loaded = True
     function.steered |= step.fails and loaded
     place = step.place or (stack & step.sources != 0 and not step.halves)
-    if step.stores is not None and stack & step.stores and loaded:
-        function.wild = True
+    if step.stores is not None and stack & step.stores and (loaded or place):
+        function.wild = True  # a place, too, may be anywhere then
     function.steered |= step.stores is not None and bool((given | values | near) & step.stores)
     target, kept = step.target, ~step.target if step.replaces else ~0
     taint = taint & kept | (target if loaded else 0)
@@ -521,7 +522,7 @@ class _Reader:
         frame = self._frame
         found = _Instruction(name, replaces=True)
         amount = int(operands[0][1:], 0) if operands and operands[0].startswith("$") else None
-        if name == "push" and operands[0].startswith("%"):
+        if name == "push" and operands[0].startswith("%") and operands[0] != "%rsp":
             frame.at -= 8
             found.sources, found.target = self._register(operands[0]), self._bytes(frame.aligned, frame.at, 8)
         elif name == "push":
@@ -600,7 +601,9 @@ class _Reader:
             return
         if operand.startswith("%") and not operand.startswith("%fs:"):
             found.sources |= self._register(operand)
-            found.place |= operand == "%rsp"
+            if operand == "%rsp":
+                found.place = True
+                self._takes((self._frame.aligned, self._frame.at))
         elif (slot := self._slot(operand)) is not None and "," not in operand:
             found.sources |= self._bytes(*slot, size)
         elif slot is not None:
