@@ -61,12 +61,15 @@ __global__ void uneven_kernel(float* out, int n) {
 int main(int, char** words) {
     const int n = 1 << 20, threads = 128, blocks = n / threads;
     const char what = words[1][0];
+    static volatile float registered[32];
     float *out, *managed, *pinned;
     if (cudaMalloc(&out, 8 * n) || cudaMallocManaged(&managed, 4 * n) || cudaMallocHost(&pinned, 4 * n))
         return 1;
     memset(pinned, 0, 4 * n);
     cudaMemset(out, 0, 8 * n);
     cudaMemset(managed, 0, 4 * n);
+    if (what == 'r')
+        cudaHostRegister(const_cast<float*>(registered), sizeof registered, 0);
     cudamaster_cpu_record(1);
     plain_kernel<<<blocks, threads>>>(out, out + n, n);
     if (what == 'a')
@@ -81,7 +84,8 @@ int main(int, char** words) {
         cudaMemcpyAsync(&seen, out, 4, cudaMemcpyDeviceToHost);
     if (what == 'q' && cudaStreamQuery(nullptr) == cudaErrorNotReady)
         seen = 1;
-    if ((what == 'h' && managed[5] >= 0) || (what == 'p' && pinned[5] >= 0) || seen > 0)
+    if ((what == 'h' && managed[5] >= 0) || (what == 'p' && pinned[5] >= 0) ||
+        (what == 'r' && registered[5] >= 0) || seen > 0)
         plain_kernel<<<blocks, threads>>>(managed, out, n);
     if (what == 'u')
         uneven_kernel<<<blocks, threads>>>(out, n);

@@ -602,6 +602,55 @@ KERNEL(by_a_range) {
         out[i] += in[k];
 }
 
+// Places on the stack that are lost sight of.
+KERNEL(by_an_array_below_all_others) {
+    PLACE;
+    int places[8] = {};
+#pragma unroll 1
+    for (int k = 0; k < (n & 7); ++k)
+        places[k] = ints[i + k];
+    out[i] = work(in, places[3]);
+}
+KERNEL(by_a_pointer_in_an_array) {
+    PLACE;
+    volatile int passes = 1;
+    volatile int* where[4] = {};
+    where[n & 3] = &passes;
+    volatile int* one = where[1];
+    if (n == 1 || n == 5)
+        *one = ints[i];
+    out[i] = work(in, passes);
+}
+KERNEL(by_a_pointer_as_a_double) {
+    PLACE;
+    int places[8] = {};
+    int* at = places + 7;
+    double number;
+    memcpy(&number, &at, 8);
+    for (int k = 0; k < n % 9; ++k) {
+        number -= __longlong_as_double(4);
+        memcpy(&at, &number, 8);
+        *at = ints[i + k];
+    }
+    out[i] = work(in, places[1]) + work(in, places[0]);
+}
+KERNEL(by_halves_that_are_moved_up) {
+    PLACE;
+    int passes[4] = {};
+    unsigned long long whole = reinterpret_cast<unsigned long long>(passes + 1), low = whole << 32;
+    unsigned high = static_cast<unsigned>(whole >> 32);
+    for (int k = 0; k < 2 * n; ++k)
+        low ^= 0x5a5aull * k << 32, high ^= 0x1234u * k;
+    for (int k = 0; k < 2 * n; ++k)
+        low ^= 0x5a5aull * k << 32, high ^= 0x1234u * k;
+    *reinterpret_cast<int*>(static_cast<unsigned long long>(high) << 32 | low >> 32) = ints[i];
+    out[i] = work(in, passes[1]);
+}
+KERNEL(by_an_atomic_of_the_compiler) {
+    PLACE;
+    out[i] = work(in, __atomic_fetch_add(&kept, 1, __ATOMIC_RELAXED));
+}
+
 // Nothing in memory steers these.
 KERNEL(plain) {
     PLACE;

@@ -176,7 +176,7 @@ def test_launches_that_nothing_in_memory_steers_need_no_results(steered: Path) -
     ]
 
 
-HOST = ["host", "pinned memory", "copy", "question"]
+HOST = ["host", "pinned memory", "registered memory", "copy", "question"]
 
 
 @pytest.mark.parametrize("what", ["an address", "shared memory", "one's own array", *HOST])

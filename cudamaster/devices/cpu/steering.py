@@ -108,7 +108,6 @@ _RELATIVE = matching(r"^(-?)0x([0-9a-f]+)\(%rip\)$")
 _OF_THREAD = matching(r"^%fs:(-?)0x([0-9a-f]+)$")
 # What makes another address of one; others only move or compare it.
 _LOWERS = matching(r"^(?!mov|lea|set|cmov|inc|cmp[bwlq]?$|test|bt[wlq]?$|punpcklqdq|unpcklpd|p(?:ins|ext)rq)")
-_SHIFTS_FAR = matching(r"^shlq? \$0x[23].$")
 _SMALL = matching(r"^\$0x[0-9a-f]{1,5}$")  # a number that is more than nothing
 _BYTE = matching(r"^%(?:[a-d]l|[sd]il|[bs]pl|r\d+b)$")
 _NARROW = matching(r"^%(?:[a-d]x|[a-d]h|[sd]i|[bs]p|r\d+w)$")  # a part that leaves what is above it
@@ -171,7 +170,6 @@ class _Instruction:
     near: bool = False  # the result is where a built-in variable begins
     of_thread: bool = False  # what it loads lies close to where its address says in the thread's own memory
     fails: bool = False  # with some values
-    halves: bool = False  # what is left of an address is none
     reaches: int = 0  # bits of an address that has an index, or less than nothing added
     called: str | None = None
     own: bool = False  # what it calls is of the program, and looked at itself
@@ -399,7 +397,7 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
         elif not (near if step.of_thread else values) & step.loads:
             loaded = True
     function.steered |= step.fails and loaded
-    place = step.place or (stack & step.sources != 0 and not step.halves)
+    place = step.place or stack & step.sources != 0
     if step.stores is not None and stack & step.stores and (loaded or place):
         function.wild = True  # a place, too, may be anywhere then
     function.steered |= step.stores is not None and bool((given | values | near) & step.stores)
@@ -407,7 +405,7 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
     taint = taint & kept | (target if loaded else 0)
     if step.flags:
         taint = (taint if _KEEPS_FLAGS(step.name) else taint & ~_FLAGS) | (_FLAGS if loaded else 0)
-    stack = stack & (~target if step.halves else kept) | (target if place else 0)
+    stack = stack & kept | (target if place else 0)
     given = given & ~target | (target if made == 1 else 0)
     values = values & ~target | (target if made == 2 else 0)
     kept_near = step.near or (step.replaces and near & step.sources != 0)
@@ -589,8 +587,7 @@ class _Reader:
         if not replaces and not one:
             self._source(target, size, found, behind)
         self._to(target, size, found, whole=replaces and not _NARROW(target))
-        found.halves = _SHIFTS_FAR(f"{name} {operands[0]}") is not None
-        if _LOWERS(name) and not found.halves and not (name.startswith("add") and _SMALL(operands[0])):
+        if _LOWERS(name) and not (name.startswith("add") and _SMALL(operands[0])):
             found.reaches |= found.sources
         return found
 

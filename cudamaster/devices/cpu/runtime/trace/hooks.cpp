@@ -18,6 +18,12 @@
 #include <set>
 #include <utility>
 
+// The linker's own: what lies between them are managed variables, if there are any.
+extern "C" {
+extern const char __start_cudamaster_managed[] __attribute__((weak));
+extern const char __stop_cudamaster_managed[] __attribute__((weak));
+}
+
 namespace executor {
 namespace trace {
 
@@ -76,6 +82,7 @@ struct Recording {
     unsigned needed_then = ~0u; // the same of the call before
     bool lacking = false;       // nobody has what blocks of some launch would have left
     bool empty = false;         // nor what inputs would have held
+    bool shared = false;        // the host may read what launches left, and nobody sees it
 };
 
 __thread bool left_out; // the block of this OS thread was ended at its limit
@@ -237,6 +244,7 @@ void prepare() {
         return;
     recording.output = std::atoi(descriptor);
     place_orders = recording.program.orders;
+    recording.shared |= __start_cudamaster_managed != __stop_cudamaster_managed;
     dl_iterate_phdr(&look_at_program, nullptr);
     read_program(recording.output);
 }
@@ -392,7 +400,7 @@ void launch_begins(const Job& job) {
     if (!recording.on)
         return;
     const bool unsteered = is_unsteered(job);
-    if (!unsteered)
+    if (!unsteered || recording.shared)
         needs_values();
     recording.first.clear();
     recording.as_before = false;
@@ -748,6 +756,9 @@ void filled(const void*, size_t, size_t whole) {
 // A host that waits may read what launches left, by a function that nobody sees.
 void found_done() {
     needs_values();
+}
+void shared_with_host() {
+    state().shared = true;
 }
 void synchronised() {
     needs_values();
