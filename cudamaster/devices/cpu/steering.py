@@ -111,6 +111,7 @@ _LOWERS = matching(r"^(?!mov|lea|set|cmov|inc|cmp[bwlq]?$|test|bt[wlq]?$|punpckl
 _SMALL = matching(r"^\$0x[0-9a-f]{1,5}$")  # a number that is more than nothing
 _BYTE = matching(r"^%(?:[a-d]l|[sd]il|[bs]pl|r\d+b)$")
 _NARROW = matching(r"^%(?:[a-d]x|[a-d]h|[sd]i|[bs]p|r\d+w)$")  # a part that leaves what is above it
+_BASES = ("%rbp", "%ebp", "%bp", "%bpl")
 _RETURN = 8  # bytes above where a function's stack begins; what is behind was handed to it
 
 
@@ -134,6 +135,7 @@ class _Function:
     wild: bool = False  # what was loaded may be anywhere in the variables
     steered: bool = False
     launched: bool = False  # a launch calls it
+    frame: bool = True  # what %rbp is given is where the stack pointer was, and no pointer that goes on from there
     any_kernel: bool = False  # it calls the kernel that the launch names
     calls: set[str] = field(default_factory=set)
 
@@ -241,6 +243,8 @@ class Launches:
                 self._first.setdefault(name, start)
             self._blocks[start] = _Block(start, lines, following, whole)
             for _, does, text in lines:
+                if text.endswith(_BASES) and text != "%rsp,%rbp" and not (_COMPARES(does) or does in ("push", "pop")):
+                    function.frame = False
                 if does[0] in "cj" and (called := CALLED.search(text)):
                     function.steered |= bool(_THROWS(called[1]))  # what is caught is not looked at
                     self._reads |= bool(_READS(called[1]))
@@ -436,6 +440,7 @@ def _called(step: _Instruction, function: _Function, state: _State) -> _State:
     elif _PURE(name):
         result = _RESULTS if taint & _PASSED or passes else 0
     elif _EXCHANGES(name):
+        function.steered |= bool(taint & _bits("rdi"))  # whose values these are
         function.wild |= bool(passes)
     elif _FRAGMENTS(name):
         function.steered |= bool(taint & _INTEGERS)
@@ -557,7 +562,7 @@ class _Reader:
                 self._begins_built_in(operands[0], found)
             found.target, found.replaces = self._register(operands[-1]), True
             return found
-        if name.startswith("mov") and tuple(operands) == ("%rsp", "%rbp"):
+        if name.startswith("mov") and tuple(operands) == ("%rsp", "%rbp") and self._function.frame:
             self._frame.base = (self._frame.aligned, self._frame.at)
         size = _size(name, operands)
         same = len(operands) == 2 and operands[0] == operands[1]
