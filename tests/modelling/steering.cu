@@ -721,6 +721,13 @@ KERNEL(plain_array) {
     for (int k = 0; k < 16; ++k)
         out[16 * i + k] = sums[k];
 }
+__device__ float* aligned;
+KERNEL(plain_aligned) {
+    alignas(64) float own[16];
+    for (int k = 0; k < 16; ++k)
+        own[k] = 1;
+    aligned = own;
+}
 KERNEL(plain_half) {
     PLACE;
     const auto* from = reinterpret_cast<const __nv_bfloat162*>(in);

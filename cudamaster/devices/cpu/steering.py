@@ -61,7 +61,10 @@ _ANSWERS = matching(
     r"|mbarrier_\w+)$|^_Z\d+__syncwarp|^_Z\d+__threadfence"
 )
 # Functions of libraries by which the host may look at memory; others of these call out, or it is closed to the host.
-_READS = matching(r"^(?:mem(?:cmp|chr|rchr|mem)|bcmp|str\w+|w?mem\w+|\w*printf|f?put\w+|fwrite|write|qsort)$")
+_READS = matching(
+    r"^(?:mem(?:cmp|chr|rchr|mem)|bcmp|bcopy|str\w+|w?mem\w+|wcs\w+|\w*printf|\w*scanf|f?put\w+|fwrite|write|qsort|bsearch"
+    r"|ato[fil]l?|mktime|nan[fl]?)$|^_ZSt11_Hash_bytes|^_ZNK?St7__cxx1112basic_string\w+(?:compare|find|rfind|copy)"
+)
 _THROWS = matching(r"^(?:__cxa_|_ZSt\d+__throw|_ZSt\d+rethrow)")
 _ENDS = matching(r"^(?:_Unwind_Resume|abort|__cxa_|_ZSt\d+__throw)")
 
@@ -469,7 +472,7 @@ class _Reader:
         raised = None
         if name in ("add", "addq") and _SMALL(operands[0]):
             raised = int(operands[0][1:], 16)
-        elif name.startswith("lea") and (memory := MEMORY.match(operands[0])) and not memory["index"]:
+        elif name.startswith("lea") and name != "leave" and (memory := MEMORY.match(operands[0])) and not memory["index"]:
             raised = int(memory["offset"] or "0", 16) if memory["base"] not in ("%rsp", "%rbp", "%rip") else None
         if found.target in self._advanced or raised is not None:
             self._advanced.pop(found.target, None)
