@@ -36,7 +36,9 @@ _BUILT_IN = {
 }
 _INVOKE = re.compile(r"^_ZN14cudamaster_cpu7Closure.*6invokeEPKv$")
 # Call-outs; those that are told an address, and a range's length behind it.
-_OUT = matching(r"^__tsan_(?!atomic\d)|^__sanitizer_|^cudamaster_cpu_observe_(?!mem|_Z|malloc|calloc|realloc|sleep|clock)")
+_OUT = matching(
+    r"^__tsan_(?!atomic\d)|^__sanitizer_|^cudamaster_cpu_observe_(?!mem|_Z|malloc|calloc|realloc|sleep|clock)"
+)
 _PLACES = matching(r"^__sanitizer_cov_trace_pc$|^__tsan_func_")  # these say where the program is
 # Functions of their arguments alone.
 _PURE = matching(
@@ -308,7 +310,11 @@ class Launches:
             block.chooses = all(
                 step.called == _BLOCK
                 if step.called
-                else _CHOOSES(step.name) and step.loads is None and step.stores is None and not step.place
+                else _CHOOSES(step.name)
+                and step.loads is None
+                and step.stores is None
+                and not step.place
+                and not ("xor" in step.name and step.sources)  # these make zeroes, and negate nothing
                 for step in block.steps
             )
             for to in self._behind(block):
@@ -472,7 +478,9 @@ class _Reader:
         raised = None
         if name in ("add", "addq") and _SMALL(operands[0]):
             raised = int(operands[0][1:], 16)
-        elif name.startswith("lea") and name != "leave" and (memory := MEMORY.match(operands[0])) and not memory["index"]:
+        elif (
+            name.startswith("lea") and name != "leave" and (memory := MEMORY.match(operands[0])) and not memory["index"]
+        ):
             raised = int(memory["offset"] or "0", 16) if memory["base"] not in ("%rsp", "%rbp", "%rip") else None
         if found.target in self._advanced or raised is not None:
             self._advanced.pop(found.target, None)
