@@ -651,6 +651,22 @@ KERNEL(by_an_atomic_of_the_compiler) {
     out[i] = work(in, __atomic_fetch_add(&kept, 1, __ATOMIC_RELAXED));
 }
 
+// Lanes that negate and lanes that do not go apart, and what follows is counted for each.
+KERNEL(by_negations) {
+    PLACE;
+    float a = 0, b = n, c = 2 * n;
+    int best = 0;
+    for (int k = 0; k < 100; ++k) {
+        float x = in[i + 128 * k];
+        if (x > a) {
+            a = x, best = k;
+            b = -b, c = -c;
+        }
+        a = a * 0.5f, b += x, c += b;
+    }
+    out[i] = a + b + c + best;
+}
+
 // Nothing in memory steers these.
 KERNEL(plain) {
     PLACE;
