@@ -545,6 +545,10 @@ KERNEL(by_an_atomic_variable) {
     cuda::atomic_ref<int, cuda::thread_scope_device> seen(kept);
     out[i] = work(in, seen.load(cuda::memory_order_relaxed));
 }
+KERNEL(by_a_built_in_atomic) {
+    PLACE;
+    out[i] = work(in, __atomic_load_n(&kept, __ATOMIC_RELAXED));
+}
 KERNEL(by_how_long_it_sleeps) {
     PLACE;
     __nanosleep(ints[i]);
