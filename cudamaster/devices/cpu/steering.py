@@ -5,6 +5,9 @@ Of such a launch the counts do not hang on what launches before it left, so thes
 The answer is on the safe side: what is not understood steers. Every load counts as one of memory that others write,
 shared memory and arrays of a thread too, but for the built-in variables, constants of the program and what the launch
 was given. Values are followed through registers and bytes of the stack, until nothing changes any more.
+
+Places of a thread's own variables are told from those of registers by the lowest address that is taken: g++ puts
+variables above. If something loaded is stored by an address that may be lower, all of the stack is memory.
 """
 
 from __future__ import annotations
@@ -103,7 +106,7 @@ _IDLE = matching(r"^(?:nop\w*|endbr64|ud2|hlt|pause|[lm]fence)$")
 _TARGET = matching(r"^([0-9a-f]+) <([^>+]+)")
 _RELATIVE = matching(r"^(-?)0x([0-9a-f]+)\(%rip\)$")
 _OF_THREAD = matching(r"^%fs:(-?)0x([0-9a-f]+)$")
-_LOWERS = matching(r"^(?!inc)" + _ARITHMETIC_NAMES)
+_LOWERS = matching(r"^(?!inc)" + _ARITHMETIC_NAMES + r"|^(?:not|bswap|p(?:add|sub|mul|and|or|xor|sl|sr))")
 _SHIFTS_FAR = matching(r"^shlq? \$0x[23].$")
 _SMALL = matching(r"^\$0x[0-9a-f]{1,5}$")  # a number that is more than nothing
 _NARROW = matching(r"^%(?:[a-d][xlh]|[sd]il?|[bs]pl?|r\d+[wb])$")  # a part that leaves what is above it
