@@ -521,6 +521,48 @@ KERNEL(by_halves_of_a_pointer) {
     *reinterpret_cast<int*>(static_cast<unsigned long long>(high) << 32 | low) = ints[i];
     out[i] = work(in, passes[1]);
 }
+union Bytes {
+    int* whole;
+    unsigned char part[8];
+};
+KERNEL(by_a_part_of_a_pointer) {
+    PLACE;
+    int passes[16] = {};
+    Bytes bytes{passes + 8};
+    for (int k = 0; k < n % 3; ++k)
+        bytes.part[0] -= 4;
+    *bytes.whole = ints[i];
+    out[i] = work(in, passes[6]) + work(in, passes[7]);
+}
+KERNEL(by_swapped_pointers) {
+    PLACE;
+    int one = 3, other = 4, *first = &one, *second = &other;
+    for (int k = 0; k < n; ++k) {
+        int* kept_one = first;
+        first = second;
+        second = kept_one;
+    }
+    *first = ints[i];
+    out[i] = work(in, one);
+}
+KERNEL(by_a_list_of_its_own) {
+    PLACE;
+    struct Node {
+        Node* next;
+        int passes;
+    } nodes[4] = {{&nodes[1], 0}, {&nodes[2], 1}, {&nodes[3], 2}, {&nodes[0], 3}};
+    Node* at = nodes;
+    for (int k = 0; k < n; ++k)
+        at = at->next;
+    at->passes = ints[i];
+    out[i] = work(in, nodes[2].passes);
+}
+KERNEL(by_what_a_function_gives_back) {
+    PLACE;
+    int exponent;
+    frexpf(in[i], &exponent);
+    out[i] = work(in, exponent);
+}
 KERNEL(by_a_chosen_pointer) {
     PLACE;
     const float* from = in[i] > 0 ? in : out;
