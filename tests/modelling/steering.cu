@@ -521,6 +521,48 @@ KERNEL(by_halves_of_a_pointer) {
     *reinterpret_cast<int*>(static_cast<unsigned long long>(high) << 32 | low) = ints[i];
     out[i] = work(in, passes[1]);
 }
+union Bytes {
+    int* whole;
+    unsigned char part[8];
+};
+KERNEL(by_a_part_of_a_pointer) {
+    PLACE;
+    int passes[16] = {};
+    Bytes bytes{passes + 8};
+    for (int k = 0; k < n % 3; ++k)
+        bytes.part[0] -= 4;
+    *bytes.whole = ints[i];
+    out[i] = work(in, passes[6]) + work(in, passes[7]);
+}
+KERNEL(by_swapped_pointers) {
+    PLACE;
+    int one = 3, other = 4, *first = &one, *second = &other;
+    for (int k = 0; k < n; ++k) {
+        int* kept_one = first;
+        first = second;
+        second = kept_one;
+    }
+    *first = ints[i];
+    out[i] = work(in, one);
+}
+KERNEL(by_a_list_of_its_own) {
+    PLACE;
+    struct Node {
+        Node* next;
+        int passes;
+    } nodes[4] = {{&nodes[1], 0}, {&nodes[2], 1}, {&nodes[3], 2}, {&nodes[0], 3}};
+    Node* at = nodes;
+    for (int k = 0; k < n; ++k)
+        at = at->next;
+    at->passes = ints[i];
+    out[i] = work(in, nodes[2].passes);
+}
+KERNEL(by_what_a_function_gives_back) {
+    PLACE;
+    int exponent;
+    frexpf(in[i], &exponent);
+    out[i] = work(in, exponent);
+}
 KERNEL(by_a_chosen_pointer) {
     PLACE;
     const float* from = in[i] > 0 ? in : out;
@@ -544,6 +586,10 @@ KERNEL(by_an_atomic_variable) {
     PLACE;
     cuda::atomic_ref<int, cuda::thread_scope_device> seen(kept);
     out[i] = work(in, seen.load(cuda::memory_order_relaxed));
+}
+KERNEL(by_a_built_in_atomic) {
+    PLACE;
+    out[i] = work(in, __atomic_load_n(&kept, __ATOMIC_RELAXED));
 }
 KERNEL(by_how_long_it_sleeps) {
     PLACE;
@@ -651,6 +697,24 @@ KERNEL(by_an_atomic_of_the_compiler) {
     out[i] = work(in, __atomic_fetch_add(&kept, 1, __ATOMIC_RELAXED));
 }
 
+KERNEL(by_upper_bytes) {
+    PLACE;
+    unsigned long long passes = reinterpret_cast<const unsigned long long*>(ints)[i];
+    out[i] = work(in, static_cast<int>((passes & ~255ull) >> 4));
+}
+KERNEL(by_an_aligned_pointer) {
+    PLACE;
+    int places[128] = {};
+    unsigned long long at = reinterpret_cast<unsigned long long>(places + 100 + (n & 1));
+    if (n & 2)
+        reinterpret_cast<int*>(at)[2] = 1;
+    *reinterpret_cast<int*>(at & ~255ull) = ints[i];
+    float sum = 0;
+#pragma unroll
+    for (int k = 36; k < 101; ++k)
+        sum += work(in, places[k]);
+    out[i] = sum;
+}
 // Lanes that negate and lanes that do not go apart, and what follows is counted for each.
 KERNEL(by_negations) {
     PLACE;

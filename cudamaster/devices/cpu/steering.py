@@ -6,7 +6,8 @@ The answer is on the safe side: what is not understood steers. Every load counts
 shared memory and arrays of a thread too, but for the built-in variables, constants of the program and what the launch
 was given. Values are followed through registers and bytes of the stack, until nothing changes any more.
 
-A branch that only chooses between values, with nothing on both ways but moves, steers nothing: its ways cost the same.
+Places of a thread's own variables are told from those of registers by the lowest address that is taken: g++ puts
+variables above. If something loaded is stored by an address that may be lower, all of the stack is memory.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _BUILT_IN = {
     "cudamaster_cpu_dynamic_shared": 8,
 }
 _INVOKE = re.compile(r"^_ZN14cudamaster_cpu7Closure.*6invokeEPKv$")
-# Call-outs; those that are told an address, and a range's length behind it.
+# Call-outs. What the others do hangs on memory.
 _OUT = matching(
-    r"^__tsan_(?!atomic\d)|^__sanitizer_|^cudamaster_cpu_observe_(?!mem|_Z|malloc|calloc|realloc|sleep|clock)"
+    r"^__tsan_(?!atomic)|^__sanitizer_|^cudamaster_cpu_observe_(?!mem|_Z|malloc|calloc|realloc|sleep|clock)"
 )
 _PLACES = matching(r"^__sanitizer_cov_trace_pc$|^__tsan_func_")  # these say where the program is
 # Functions of their arguments alone.
@@ -70,13 +71,11 @@ _READS = matching(
 _THROWS = matching(r"^(?:__cxa_|_ZSt\d+__throw|_ZSt\d+rethrow)")
 _ENDS = matching(r"^(?:_Unwind_Resume|abort|__cxa_|_ZSt\d+__throw)")
 
-# Of a general register a bit for the lowest byte and one for the others.
+# A bit for each register.
 _WHOLE = tuple(dict.fromkeys(NAMES.values()))
-_LOWEST = {name: 1 << 2 * number for number, name in enumerate(_WHOLE)}
-_REGISTERS = {name: 3 << 2 * number for number, name in enumerate(_WHOLE)}
-_REGISTERS.update({f"xmm{number}": 1 << (2 * len(_WHOLE) + number) for number in range(16)})
-_FLAGS = 1 << (2 * len(_WHOLE) + 16)
-_FIRST_WORD = 2 * len(_WHOLE) + 17
+_REGISTERS = {name: 1 << number for number, name in enumerate((*_WHOLE, *(f"xmm{number}" for number in range(16))))}
+_FLAGS = 1 << len(_REGISTERS)
+_FIRST_WORD = len(_REGISTERS) + 1
 _WORDS = -1 << _FIRST_WORD  # all places of the stack
 
 
@@ -104,7 +103,6 @@ _OTHERS = matching(
     r"^(?:mov\w*|lea[wlq]?|not[bwlq]?|bswap[lq]?|set\w+|cmov\w+|cvt\w+|(?:add|sub|mul|div|min|max|sqrt|and|andn|or|xor|cmp\w*"
     r"|unpck[lh]|shuf|round)[ps][sd]|p(?:xor|and|andn|or|add|sub|sl|sr|shuf|unpck|cmp|mul|madd|ack|insr|extr|min|max|movmskb)\w*)$"
 )
-_CHOOSES = matching(r"^(?:mov(?!s[bwlq]$)\w*|jmp\w*|nop\w*|cltq|pxor|xorps)$")
 _WIDENS = {"cltq": ("rax", "rax"), "cwtl": ("rax", "rax"), "cltd": ("rax", "rdx"), "cqto": ("rax", "rdx")}
 _DIVIDES = matching(r"^(?:i?div|i?mul)[bwlq]?$")
 _IDLE = matching(r"^(?:nop\w*|endbr64|ud2|hlt|pause|[lm]fence)$")
@@ -114,8 +112,7 @@ _OF_THREAD = matching(r"^%fs:(-?)0x([0-9a-f]+)$")
 # What makes another address of one; others only move or compare it.
 _LOWERS = matching(r"^(?!mov|lea|set|cmov|inc|cmp[bwlq]?$|test|bt[wlq]?$|punpcklqdq|unpcklpd|p(?:ins|ext)rq)")
 _SMALL = matching(r"^\$0x[0-9a-f]{1,5}$")  # a number that is more than nothing
-_BYTE = matching(r"^%(?:[a-d]l|[sd]il|[bs]pl|r\d+b)$")
-_NARROW = matching(r"^%(?:[a-d]x|[a-d]h|[sd]i|[bs]p|r\d+w)$")  # a part that leaves what is above it
+_NARROW = matching(r"^%(?:[a-d][xlh]|[sd]il?|[bs]pl?|r\d+[wb])$")  # a part that leaves what is above it
 _BASES = ("%rbp", "%ebp", "%bp", "%bpl")
 _RETURN = 8  # bytes above where a function's stack begins; what is behind was handed to it
 
@@ -177,7 +174,8 @@ class _Instruction:
     near: bool = False  # the result is where a built-in variable begins
     of_thread: bool = False  # what it loads lies close to where its address says in the thread's own memory
     fails: bool = False  # with some values
-    reaches: int = 0  # bits of an address that has an index, or less than nothing added
+    low: bool = False  # it stores below an address, which may be among registers' places
+    reaches: int = 0  # bits of an address that it makes a lower one of
     called: str | None = None
     own: bool = False  # what it calls is of the program, and looked at itself
     jumps: bool = False
@@ -191,8 +189,6 @@ class _Block:
     following: Sequence[int]
     name: str
     steps: list[_Instruction] = field(default_factory=list)
-    changed: int = 0
-    chooses: bool = False
 
 
 def launches(name: str) -> bool:
@@ -235,7 +231,6 @@ class Launches:
         self._functions: dict[str, _Function] = {}
         self._first: dict[str, int] = {}
         self._blocks: dict[int, _Block] = {}
-        self._chosen: set[int] = set()  # blocks that only choose
         self._reads = False  # the host may look at memory by a function of a library
 
     def take(self, name: str, blocks: Iterable[tuple[int, Sequence[_Line], Sequence[int]]]) -> None:
@@ -304,19 +299,6 @@ class Launches:
                 step.own = step.called in self._functions and step.called != _BLOCK
             function.calls |= {step.called for step in block.steps if step.called and step.own}
             function.steered |= any(step.strange for step in block.steps) or self._leaves(block)
-            block.changed = 0
-            for step in block.steps:
-                block.changed |= step.target
-            block.chooses = all(
-                step.called == _BLOCK
-                if step.called
-                else _CHOOSES(step.name)
-                and step.loads is None
-                and step.stores is None
-                and not step.place
-                and not ("xor" in step.name and step.sources)  # these make zeroes, and negate nothing
-                for step in block.steps
-            )
             for to in self._behind(block):
                 if to not in frames:
                     frames[to] = _Frame(frame.aligned, frame.at, frame.base)
@@ -341,7 +323,7 @@ class Launches:
         function = self._functions[name]
         launched = function.launched = _INVOKE.match(name) is not None
         while not function.steered:
-            before = (function.wild, function.variables, len(self._chosen))
+            before = (function.wild, function.variables)
             known: dict[int, _State] = {start: (0, _bits("rsp"), _bits("rdi") if launched else 0, 0, 0)}
             left, waiting = [start], {start}
             while left and not function.steered:
@@ -351,11 +333,9 @@ class Launches:
                 state = known[at]
                 for step in block.steps:
                     state = _after(step, function, state)
-                if at in self._chosen:
-                    state = (state[0] | block.changed, state[1], state[2], state[3], state[4])
                 behind = self._behind(block)
                 branches = block.lines[-1][1][0] == "j" and not block.lines[-1][1].startswith("jmp")
-                if branches and state[0] & _FLAGS and not self._only_chooses(behind):
+                if branches and state[0] & _FLAGS:
                     function.steered = True
                     break
                 for to in behind:
@@ -366,22 +346,8 @@ class Launches:
                         if to not in waiting:
                             waiting.add(to)
                             heapq.heappush(left, to)
-            if before == (function.wild, function.variables, len(self._chosen)):
+            if before == (function.wild, function.variables):
                 return
-
-    def _only_chooses(self, ways: Sequence[int]) -> bool:
-        """Whether two ways meet at once, with nothing on them but moves. What these change is of memory then."""
-        if len(ways) != 2:
-            return False
-        one, other = ways
-        for arms in ((one,), (other,), (one, other)):
-            ends = {tuple(self._behind(self._blocks[arm])) for arm in arms}
-            meets: set[tuple[int, ...]] = {(other,)} if arms == (one,) else {(one,)} if arms == (other,) else ends
-            meet = ends == meets and len(ends) == 1 and all(len(end) == 1 for end in ends)
-            if meet and all(self._blocks[arm].chooses for arm in arms):
-                self._chosen.update(arms)
-                return True
-        return False
 
 
 def _merged(one: _State, other: _State) -> _State:
@@ -399,7 +365,7 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
         function.steered = True
         return state
     if step.reaches & stack:
-        function.variables = (1 << (_FIRST_WORD + len(function.places))) - (1 << _FIRST_WORD)
+        function.variables = _WORDS
     loaded = step.unknown or taint & step.sources != 0
     if function.wild and step.sources & function.variables:
         loaded = True
@@ -413,6 +379,7 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
     place = step.place or stack & step.sources != 0
     if step.stores is not None and stack & step.stores and (loaded or place):
         function.wild = True  # a place, too, may be anywhere then
+        function.variables |= _WORDS if step.low else 0
     function.steered |= step.stores is not None and bool((given | values | near) & step.stores)
     target, kept = step.target, ~step.target if step.replaces else ~0
     taint = taint & kept | (target if loaded else 0)
@@ -471,33 +438,9 @@ class _Reader:
 
     def __init__(self, function: _Function, program: Program, frame: _Frame) -> None:
         self._function, self._program, self._frame = function, program, frame
-        self._advanced: dict[int, int] = {}  # registers, by how much they were raised last in this block
-
-    def _raises(self, name: str, operands: Sequence[str], found: _Instruction) -> None:
-        """What is below an address by no more than that was raised by lies no lower than what was before."""
-        raised = None
-        if name in ("add", "addq") and _SMALL(operands[0]):
-            raised = int(operands[0][1:], 16)
-        elif (
-            name.startswith("lea") and name != "leave" and (memory := MEMORY.match(operands[0])) and not memory["index"]
-        ):
-            raised = int(memory["offset"] or "0", 16) if memory["base"] not in ("%rsp", "%rbp", "%rip") else None
-        if found.target in self._advanced or raised is not None:
-            self._advanced.pop(found.target, None)
-            if raised is not None and raised > 0 and found.target < _FLAGS:
-                self._advanced[found.target] = raised
 
     def read(self, line: _Line, behind: int) -> _Instruction:
         """What one does; `behind` is where the next begins."""
-        found = self._read(line, behind)
-        if line[1].startswith("call"):
-            for lost in LOST:
-                self._advanced.pop(_REGISTERS[lost], None)
-        else:
-            self._raises(line[1], operands_of(line[2]), found)
-        return found
-
-    def _read(self, line: _Line, behind: int) -> _Instruction:
         _, name, text = line
         operands = operands_of(text)
         if name.startswith("call") or (name.startswith("jmp") and not _TARGET(text)):
@@ -577,7 +520,7 @@ class _Reader:
             self._frame.base = (self._frame.aligned, self._frame.at)
         size = _size(name, operands)
         same = len(operands) == 2 and operands[0] == operands[1]
-        if same and _ZEROES(name):
+        if same and _ZEROES(name) and not _NARROW(operands[0]):
             found.target, found.replaces = self._register(operands[1]), True
             return found
         one = len(operands) == 1
@@ -632,7 +575,6 @@ class _Reader:
         elif memory := MEMORY.match(operand):
             found.loads = self._parts(memory)
             found.addresses |= found.loads
-            self._reaches(memory, found)
             offset = memory["offset"]
             if offset.startswith("%fs:"):
                 found.of_thread = offset[4:] in ("", "0x0", "0x4", "0x8", "0", "4", "8")
@@ -660,8 +602,8 @@ class _Reader:
         elif slot is not None:
             self._takes(slot)
             found.addresses |= self._index(operand)
-            # It is one to the stack, whatever its address is made of, and an index may be less than nothing.
-            found.stores = found.reaches = _REGISTERS["rsp"]
+            # It is one to the stack, whatever its address is made of.
+            found.stores, found.low = _REGISTERS["rsp"], True
         elif of_thread := _OF_THREAD(operand):
             # The compiler's own marks, of one byte, are written by it alone.
             place = self._place(of_thread)
@@ -672,16 +614,14 @@ class _Reader:
         elif memory := MEMORY.match(operand):
             found.stores = self._parts(memory)
             found.addresses |= found.stores
-            self._reaches(memory, found)
+            found.low = self._is_low(memory)
         else:
             found.strange = True
 
-    def _reaches(self, memory: re.Match[str], found: _Instruction) -> None:
-        """An address below one that was taken may be a word that looks like a register's place."""
-        base = self._register(memory["base"]) if memory["base"] else 0
-        low = memory["offset"].startswith("-") and -int(memory["offset"], 16) > self._advanced.get(base, 0)
-        if low or memory["index"]:
-            found.reaches |= self._parts(memory)
+    @staticmethod
+    def _is_low(memory: re.Match[str]) -> bool:
+        """Whether an address may be below the one that it is made from: an index may be less than nothing."""
+        return memory["offset"].startswith("-") or memory["index"] is not None
 
     def _address(self, operand: str, found: _Instruction) -> None:
         slot = self._slot(operand)
@@ -693,7 +633,7 @@ class _Reader:
                 found.reaches = _REGISTERS["rsp"]
         elif memory := MEMORY.match(operand):
             found.sources |= self._parts(memory)
-            self._reaches(memory, found)
+            found.reaches = found.sources if self._is_low(memory) else 0
 
     def _takes(self, slot: tuple[bool, int]) -> None:
         aligned, place = slot
@@ -726,8 +666,6 @@ class _Reader:
     @staticmethod
     def _register(operand: str) -> int:
         name = operand[1:]
-        if _BYTE(operand):
-            return _LOWEST[NAMES[name]]
         return _REGISTERS.get(NAMES.get(name, name), 0)
 
     def _bytes(self, aligned: bool, place: int, size: int) -> int:
