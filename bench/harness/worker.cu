@@ -2,12 +2,12 @@
 // what the runtime says. It knows neither the seed nor what has to come of a call.
 //
 //     worker --channel NAME [--work candidate|baseline] [--exact] [--in-place] [--unconfined] [--inputs-only]
-//            [--readable FOLDER]...
+//            [--no-inputs] [--readable FOLDER]...
 //
 // Buffers lie in memory shared with the judge. On the CPU device, and with --exact, calls work on copies in allocations
 // of the worker's own, so that the device or a memory checker sees the bounds of each; with --exact without guard zones.
 // With --in-place they work on the shared memory there too.
-// With --inputs-only nothing else is copied: what calls write is lost.
+// With --inputs-only nothing else is copied: what calls write is lost. With --no-inputs nothing is.
 // A worker that is confined may read files of the folders of --readable too.
 #include <algorithm>
 #include <cstdio>
@@ -80,7 +80,8 @@ void launch_seal(const unsigned char* data, size_t bytes, uint64_t key, uint64_t
 struct WorkerOptions {
     std::string channel;
     std::vector<std::string> readable;
-    bool candidate = true, exact = false, in_place = false, confined = true, inputs_only = false;
+    bool candidate = true, exact = false, in_place = false, confined = true, inputs_only = false,
+         no_inputs = false;
 };
 
 WorkerOptions parse_worker_options(int argc, char** argv) {
@@ -95,6 +96,8 @@ WorkerOptions parse_worker_options(int argc, char** argv) {
             options.confined = false;
         else if (key == "--inputs-only")
             options.inputs_only = true;
+        else if (key == "--no-inputs")
+            options.no_inputs = true;
         else if (key == "--channel")
             options.channel = value, ++i;
         else if (key == "--readable")
@@ -270,7 +273,7 @@ class Worker {
 
     // Between the shared buffers and the worker's own, where it has some.
     void copy(bool in) const {
-        for (size_t i = 0; i < own_.size(); ++i) {
+        for (size_t i = 0; i < own_.size() && !options_.no_inputs; ++i) {
             if (options_.inputs_only && !(in && spans_[i].read))
                 continue;
             void *shared = shared_.base() + slot_ + spans_[i].offset - guard_, *own = own_[i].get();

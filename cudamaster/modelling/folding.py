@@ -48,7 +48,7 @@ def counts_of(
     for line in lines:
         if isinstance(line, LaunchLine):
             events.append(_launch(line, code, usage, wanted))
-            if left_out:
+            if left_out and not line.unsteered:
                 notes.append(f"{line.kernel} was traced after launches of which most blocks were left out")
             left_out = left_out or line.left_out
             if line.dropped:

@@ -68,6 +68,7 @@ class LaunchLine(_Line):
     blocks: int
     traced: int
     left_out: bool
+    unsteered: bool = False  # what it does hangs on nothing in memory
     events: int
     dropped: int
     accesses: tuple[int, int, int]  # of the traced blocks, of others, and how many others were run

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cudamaster.devices import cases as progress
-from cudamaster.devices.cpu import counting
+from cudamaster.devices.cpu import counting, steering
 from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Observing, Ran
@@ -50,19 +50,21 @@ def trace(
     """What a call does at each case, by their labels; caches are those of the `wanted` GPU.
 
     In one process, which a fault ends: the cases behind it are run in another one. So is a case that left out blocks
-    which proved to be needed, and what is behind it.
+    which proved to be needed, and what is behind it; if that was a first one, nothing is guessed of it any more.
     """
     found: list[CallCounts | NoTrace] = []
+    guesses = _guesses(worker)
     while len(found) < len(cases):
         left = cases[len(found) :]
         request = JudgeRequest(
             judge=(str(judge),),
-            candidate=(str(worker), "--inputs-only"),
+            candidate=(str(worker), "--no-inputs" if guesses else "--inputs-only"),
             cases="none",
             labels=tuple(left),
             seed=seed,
             call_limit_s=limit_s,
             launches=True,
+            others=("--told",) if guesses else (),  # inputs are not made: nobody looks at them
         )
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
@@ -73,13 +75,15 @@ def trace(
                 return device.run_observed(request, report, limit_s * many, notes)
 
             with progress.judging("counting for the model", report, len(left)):
-                counted = recorded(run, worker, left, wanted, seed)
+                counted = recorded(run, worker, left, wanted, seed, guesses=guesses)
             skipped = _left_out(report)
         results = iter(counted)
         stopped = False
         for number in range(len(left)):
             one = NoTrace(skipped[number]) if number in skipped else next(results)
-            if stopped or (number > 0 and isinstance(one, NoTrace) and one.reason == AGAIN):
+            again = isinstance(one, NoTrace) and one.reason == AGAIN
+            if stopped or (again and (number > 0 or guesses)):
+                guesses = guesses and not (again and number == 0)
                 break
             found.append(one)
             stopped = isinstance(one, NoTrace) and number not in skipped
@@ -94,11 +98,18 @@ def _left_out(report: Path) -> dict[int, str]:
 
 
 def recorded(
-    run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str], wanted: Gpu, seed: int = 0
+    run: Callable[[BinaryIO], Ran],
+    worker: Path,
+    cases: Sequence[str],
+    wanted: Gpu,
+    seed: int = 0,
+    *,
+    guesses: bool = False,
 ) -> tuple[CallCounts | NoTrace, ...]:
     """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable.
 
-    By the seed a few blocks beside the sample are drawn.
+    By the seed a few blocks beside the sample are drawn. With `guesses` inputs were not made, and the first call leaves
+    out what probably nobody needs.
     """
     if not cases:
         return ()
@@ -106,7 +117,7 @@ def recorded(
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text(encoding="utf-8")) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
-        notes.write((_multiprocessor(wanted, seed) + _table(code, usage)).encode())
+        notes.write((_multiprocessor(wanted, seed) + _table(code, usage, guesses=guesses)).encode())
         notes.flush()
         after = notes.tell()
         ran = run(notes)
@@ -160,14 +171,14 @@ def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = _kept(worker)
     if _is_read(worker):
-        order, split, alone, ones, *others = json.loads(kept.read_text(encoding="utf-8"))
+        order, split, alone, ones, unsteered, named, *others = json.loads(kept.read_text(encoding="utf-8"))
         of_places, origins, functions, chains, loops = (
             {int(place): found for place, found in each.items()} for each in others
         )
-        return Code(of_places, order, origins, functions, chains, loops, split, alone, ones)
+        return Code(of_places, order, origins, functions, chains, loops, split, alone, ones, unsteered, named)
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    lists = (code.order, code.split, code.alone, code.ones)
+    lists = (code.order, code.split, code.alone, code.ones, code.unsteered, code.named)
     kinds = (*lists, code.blocks, code.origins, code.functions, code.chains, code.loops)
     making.write_text(json.dumps(kinds), encoding="utf-8")
     making.replace(kept)
@@ -184,6 +195,13 @@ def _is_read(worker: Path) -> bool:
     return kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns
 
 
+def _guesses(worker: Path) -> bool:
+    """Whether it seems that nothing in memory steers what any launch does."""
+    code = _code_of(worker)
+    launched = {place for place, name in code.functions.items() if steering.launches(name)}
+    return launched <= set(code.unsteered)
+
+
 def _multiprocessor(wanted: Gpu, seed: int) -> str:
     """What the observer reads first: what an SM has, by which it gives a block its share of L1, its clock, and the seed
     of what it draws. Then the figures of counting that it goes by."""
@@ -193,7 +211,7 @@ def _multiprocessor(wanted: Gpu, seed: int) -> str:
     return f"{of_sm}\n{counting.shipped().rules()}\n"
 
 
-def _table(code: Code, usage: Sequence[ptxas.Usage]) -> str:
+def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool) -> str:
     """What the observer reads then: a line for each place behind a call, with the instructions of its block."""
     lines = []
     for number, place in enumerate(code.order, 1):
@@ -207,6 +225,8 @@ def _table(code: Code, usage: Sequence[ptxas.Usage]) -> str:
     lines += [f"! {numbers[place]}\n" for place in code.split if place in numbers]
     lines += [f"~ {numbers[place]}\n" for place in code.alone if place in numbers]
     lines += [f"+ {numbers[place]}\n" for place in code.ones if place in numbers]
+    lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered]
+    lines += ["n\n", "i\n"] if guesses else []
     registers = {found.symbol: found.registers for found in usage}
     for place, symbol in code.functions.items():
         if many := registers.get(symbol):

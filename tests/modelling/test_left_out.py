@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from traced_program import traced_program
 
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.process import run_limited
+from cudamaster.devices.protocol import Ran
 from cudamaster.modelling import tracing
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.modelling.gpu import Gpu, load
@@ -107,7 +109,10 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
     """And those behind it come after it there; a case that failed otherwise is not made again."""
     processes: list[str] = []
 
-    def recorded(_: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int) -> list[CallCounts | NoTrace]:
+    def recorded(
+        _: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int, *, guesses: bool
+    ) -> list[CallCounts | NoTrace]:
+        assert not guesses
         processes.append("".join(cases))
         reasons = {"b": AGAIN, "d": "a launch failed"}
         return [
@@ -118,6 +123,7 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
         ]
 
     monkeypatch.setattr(tracing, "recorded", recorded)
+    monkeypatch.setattr(tracing, "_guesses", lambda _: False)
     found = trace(CpuDevice(), Path("judge"), Path("worker"), "abcde", wanted=load(), seed=1)
     assert [each.reason if isinstance(each, NoTrace) else each.case for each in found] == [
         *("a", "b", "c", "a launch failed", "e"),
@@ -130,6 +136,64 @@ def test_the_block_that_is_the_last_is_in_the_sample(program: Path, tmp_path: Pa
     """However many blocks this host runs at a time, and whichever of them takes longest."""
     (launch,) = launches(observed(program, tmp_path, "a ticket", threads=threads)[0])
     assert sum(traffic.load[0] for traffic in launch.traffic) >= 2 * 1024
+
+
+def first_call(program: Path, how: str, *, guesses: bool) -> tuple[list[LaunchLine], str | None]:
+    """The launches of a process's first call, and why it was not counted."""
+    seen: list[Call] = []
+
+    def run(notes: BinaryIO) -> Ran:
+        environment = {"CUDAMASTER_CPU_TRACE": str(notes.fileno())}
+        ran = run_limited([str(program), how], 120, environment=environment, held=[notes.fileno()])
+        after = notes.tell()
+        notes.seek(0)
+        text = notes.read().decode()
+        seen.extend(calls(text[text.index("{") :]))
+        notes.seek(after)
+        return ran
+
+    (found,) = tracing.recorded(run, program, [how], load(), guesses=guesses)
+    return launches(seen[0]), found.reason if isinstance(found, NoTrace) else None
+
+
+@pytest.fixture(scope="session")
+def steered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """steered.cu, traced."""
+    return traced_program(tmp_path_factory, "steered.cu")
+
+
+def test_launches_that_nothing_in_memory_steers_need_no_results(steered: Path) -> None:
+    """They count the same whether the blocks of those before were run or not."""
+    found, reason = first_call(steered, "nothing", guesses=True)
+    whole, _ = first_call(steered, "nothing", guesses=False)
+    assert reason is None
+    assert {(launch.unsteered, launch.left_out, launch.accesses[2]) for launch in found} == {(True, True, DRAWN)}
+    assert len(found) == 3
+    assert not any(launch.left_out for launch in whole)
+    beside = {"accesses": (0, 0, 0), "threads_instructions": (0, 0), "left_out": False}
+    assert [launch.model_copy(update=beside) for launch in found] == [
+        launch.model_copy(update=beside) for launch in whole
+    ]
+
+
+HOST = ["host", "pinned memory", "registered memory", "copy", "question"]
+
+
+@pytest.mark.parametrize("what", ["an address", "shared memory", "one's own array", *HOST])
+def test_one_that_is_steered_needs_them(steered: Path, what: str) -> None:
+    """So does a host that reads them or may do so. Then all blocks are run of what is before it."""
+    _, reason = first_call(steered, what, guesses=True)
+    assert reason == AGAIN
+    found, reason = first_call(steered, what, guesses=False)
+    assert reason is None
+    assert not any(launch.left_out for launch in found)
+    assert all(launch.unsteered for launch in found) == (what in HOST)
+
+
+def test_work_beside_the_sample_is_found_where_nobody_needs_results(steered: Path) -> None:
+    found, reason = first_call(steered, "uneven", guesses=True)
+    assert found[-1].left_out
+    assert "do far more" in (reason or "")
 
 
 def test_sets_of_l1_do_not_go_by_where_the_host_has_put_memory(program: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import addresses, chains, counting, flow, ones, origins, passes, rolled, x86
+from cudamaster.devices.cpu import addresses, chains, counting, flow, ones, origins, passes, rolled, steering, x86
 
 _FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$", re.MULTILINE)
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
@@ -159,7 +159,9 @@ class Code:
     a basic block the cycles of instructions that wait for each other (chains.py), and `loops`, of one that nvcc makes
     into one with others of its loop, the first of these. `split` are loads whose values are taken apart behind them,
     `alone` places in loops whose passes wait for each other, and `ones` additions whose lanes at one address are one
-    (ones.py). Addresses count from where the program lies."""
+    (ones.py). `unsteered` are launches whose work no value in memory steers (steering.py), by where functions begin
+    that make a thread's part of them, `named` those of these that call the kernel which the launch names. Addresses
+    count from where the program lies."""
 
     blocks: Mapping[int, Mapping[str, float]]
     order: Sequence[int]
@@ -170,6 +172,8 @@ class Code:
     split: Sequence[int] = ()
     alone: Sequence[int] = ()
     ones: Sequence[int] = ()
+    unsteered: Sequence[int] = ()
+    named: Sequence[int] = ()
 
 
 def code_of(executable: Path) -> Code:
@@ -187,11 +191,13 @@ def code_of(executable: Path) -> Code:
         raise DeviceError("objdump is missing.", "Install GNU binutils.") from error
     if done.returncode != 0:
         raise DeviceError(f"objdump cannot read a traced build: {done.stderr.strip()[:300]}.", "Build it again.")
-    return code_in(done.stdout)
+    return code_in(done.stdout, steering.program_of(executable))
 
 
-def code_in(listing: str) -> Code:
+def code_in(listing: str, program: steering.Program | None = None) -> Code:
     """The same, from objdump's listing."""
+    functions = {int(head[1], 16): head[2] for head in _FUNCTION.finditer(listing)}
+    launches = steering.Launches(program) if program else None
     found: dict[int, Counter[str]] = {}
     order: list[int] = []
     came_from: dict[int, Sequence[int]] = {}
@@ -203,6 +209,9 @@ def code_in(listing: str) -> Code:
     for lines in _functions(listing):
         stretches = list(_stretches(lines))
         merged += ones.places(lines)
+        if launches:
+            blocks_of = ((stretch.start, stretch.lines, stretch.following) for stretch in stretches)
+            launches.take(functions[lines[0][0]], blocks_of)
         places = {stretch.start: stretch.places for stretch in stretches}
         following = {stretch.start: stretch.following for stretch in stretches}
         loops = flow.nested(places, following)
@@ -245,7 +254,6 @@ def code_in(listing: str) -> Code:
             found.setdefault(last, Counter()).update(_kinds(stretch, values, predicated.get(stretch.start), times))
             if more := cycles.get(stretch.start, 0.0):
                 chained[last] = chained.get(last, 0.0) + more
-    functions = {int(head[1], 16): head[2] for head in _FUNCTION.finditer(listing)}
     return Code(
         {place: _fused(block) for place, block in found.items()},
         order,
@@ -256,6 +264,7 @@ def code_in(listing: str) -> Code:
         split,
         alone,
         merged,
+        *(launches.unsteered() if launches else ((), ())),
     )
 
 

@@ -1,6 +1,7 @@
 // Host memory, which kernels may not touch. Under the sanitizer, whatever variable of the stack or block of the
 // heap a kernel's arguments point to is closed while it runs. Host memory reached in other ways is not seen.
 #include "executor.h"
+#include "observe.h"
 
 #include <cstring>
 #include <map>
@@ -75,6 +76,7 @@ using namespace executor;
 cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned) {
     std::lock_guard<std::mutex> lock(registered_mutex);
     registered()[static_cast<const char*>(pointer)] = bytes;
+    observe::shared_with_host();
     return report(cudaSuccess);
 }
 cudaError_t cudaHostUnregister(void* pointer) {

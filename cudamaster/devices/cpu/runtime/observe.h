@@ -142,6 +142,8 @@ CUDAMASTER_CPU_HOOK(void filled([[maybe_unused]] const void* target, [[maybe_unu
 CUDAMASTER_CPU_HOOK(void synchronised())
 // The host learns that all work is done without waiting for it, and may read what that left.
 CUDAMASTER_CPU_HOOK(void found_done())
+// The host may read what kernels write there, without a call.
+CUDAMASTER_CPU_HOOK(void shared_with_host())
 // Between the two comes the one call of the wrapper that is to be recorded.
 CUDAMASTER_CPU_HOOK(void recording([[maybe_unused]] bool on))
 

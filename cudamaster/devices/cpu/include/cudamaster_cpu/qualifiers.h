@@ -22,7 +22,12 @@
 #define __global__
 #endif
 #define __constant__
+#if defined(CUDAMASTER_CPU_OBSERVED)
+// So that an observer finds out that there are such variables.
+#define __managed__ __attribute__((section("cudamaster_managed")))
+#else
 #define __managed__
+#endif
 #define __grid_constant__
 // One OS thread runs one block, so a block's memory is a thread's memory.
 #define __shared__ static thread_local

@@ -248,6 +248,7 @@ void filled(const void* target, size_t bytes, size_t) {
 
 void synchronised() {}
 void found_done() {}
+void shared_with_host() {}
 void recording(bool) {}
 
 } // namespace observe

@@ -24,8 +24,11 @@ namespace {
 inline __attribute__((always_inline)) void access(Act kind, const void* address, unsigned bytes,
                                                   const void* site, bool asks = false) {
     Tracer* tracer = recorder;
-    if (__builtin_expect(!tracer, 0))
+    if (__builtin_expect(!tracer, 0)) {
+        if (!worker && kind != Act::kStore)
+            host_reads(address);
         return;
+    }
     const Worker& self = *worker;
     // A thread's own variables: registers, mostly.
     if (static_cast<size_t>(static_cast<const char*>(address) - self.current->stack) <
@@ -47,6 +50,8 @@ inline bool is_own(const void* address) {
 void moved(const void* to, const void* from, size_t bytes, const void* site) {
     if (!worker) {
         host_moves(bytes);
+        if (from)
+            host_reads(from);
         return;
     }
     if (is_own(to) && (!from || is_own(from)))
@@ -87,8 +92,11 @@ inline __attribute__((always_inline)) void waits() {
 // A range is as many accesses of 16 bytes.
 void access_range(Act kind, const void* address, size_t bytes, const void* site) {
     const char* at = static_cast<const char*>(address);
-    if (!recorder)
+    if (!recorder) {
+        if (!worker && kind != Act::kStore)
+            host_reads(address);
         return;
+    }
     if (is_own(address) && is_own(at + bytes - 1)) {
         unsigned thread = worker->linear;
         for (size_t done = 0; done < bytes; done += 16)

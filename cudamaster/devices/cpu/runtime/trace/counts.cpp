@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <functional>
+#include <numeric>
 
 namespace executor {
 namespace trace {
@@ -42,10 +43,10 @@ Sum sectors_of(Sum sum, const LineSet::Entry& entry) {
 }
 
 // What a few blocks do that were drawn at random, together. One in eight may do far more, as rows of a matrix do: then
-// they count as if all did no more than the others.
-Count together(std::vector<Count> each) {
-    if (each.empty())
-        return 0;
+// they count as if all did no more than the others. Nothing makes rows of what nothing in memory steers.
+Count together(std::vector<Count> each, bool unsteered) {
+    if (each.empty() || unsteered)
+        return std::accumulate(each.begin(), each.end(), Count(0));
     size_t most = std::max(each.size() / 8, std::min<size_t>(each.size() - 1, 1));
     std::sort(each.begin(), each.end(), std::greater<Count>());
     return each[most] * each.size();
@@ -123,13 +124,15 @@ std::string Launch::line(const Job& job) const {
     text.put(",\"cluster\":[%u,%u,%u]", job.shape.x, job.shape.y, job.shape.z);
     text.put(",\"dynamic_shared_bytes\":%zu,\"cooperative\":%s,\"early\":%s", launch.shared_bytes,
              launch.cooperative ? "true" : "false", launch.early ? "true" : "false");
-    text.put(",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"events\":%llu,\"dropped\":%llu", plan.blocks,
-             traced, plan.only_those || left_out ? "true" : "false", events, dropped);
+    text.put(
+        ",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"unsteered\":%s,\"events\":%llu,\"dropped\":%llu",
+        plan.blocks, traced, plan.only_those || left_out ? "true" : "false", unsteered ? "true" : "false",
+        events, dropped);
     text.put(",\"accesses\":[%llu,%llu,%llu]", own_accesses.load(),
-             other_accesses.load() + together(drawn_accesses),
+             other_accesses.load() + together(drawn_accesses, unsteered),
              other_blocks.load() + static_cast<Count>(drawn_accesses.size()));
     text.put(",\"threads_instructions\":[%llu,%llu]", own_instructions.load(),
-             other_instructions.load() + together(drawn_instructions));
+             other_instructions.load() + together(drawn_instructions, unsteered));
     text.put(",\"executed\":[");
     const char* comma = "";
     for (const auto& [place, executions] : executed) {

@@ -49,6 +49,9 @@ struct Program {
     bool is_one(unsigned order) const { return order < ones.size() && ones[order]; }
     bool is_split(unsigned order) const { return order < split.size() && split[order]; }
     std::unordered_map<unsigned, unsigned> registers; // of a kernel, by where it begins
+    // Functions by which launches are made and that no value in memory steers, by where they begin: whether it is the kernel
+    // that the launch names which they call.
+    std::unordered_map<unsigned, bool> unsteered;
     unsigned registers_of(unsigned function) const {
         auto found = registers.find(function);
         return found == registers.end() ? 0 : found->second;
@@ -214,6 +217,7 @@ struct Launch {
     std::vector<Range> ranges;         // by address
     std::vector<size_t> bytes;         // by buffer
     std::atomic<bool> waiting{false};  // one of the trials waited for another block
+    bool unsteered = false;            // by what lies in memory
     std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
     std::atomic<bool> talks{false};    // a recorded block asks for what others may write
     std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left

@@ -4,9 +4,10 @@
 // one in the middle and one at the end of the grid say what a block costs. Blocks that are not recorded run too, where all of
 // them together are cheap enough, so that later launches find what they left; else they are left out, and the launch says so.
 //
-// Nobody needs what they leave where the launch is the last of its call and its blocks ask for nothing that others write.
-// Which launch is the last is guessed by the call before. A guess that was wrong is written down and ends the process: the
-// call is then the first of another one, where nothing is guessed.
+// Nobody needs what they leave if no later launch of the call is steered by what it loads (steering.py), the host reads
+// nothing, and the launch's blocks ask for nothing that others write. Which launch is the last that somebody needs is guessed
+// by the call before, or, if none of the program's launches is steered, for a first call too. A guess that was wrong is
+// written down and ends the process: the call is then the first of another one, where nothing is guessed.
 #include "observe.h"
 #include "trace/trace.h"
 
@@ -16,6 +17,12 @@
 #include <cstdlib>
 #include <set>
 #include <utility>
+
+// The linker's own: what lies between them are managed variables, if there are any.
+extern "C" {
+extern const char __start_cudamaster_managed[] __attribute__((weak));
+extern const char __stop_cudamaster_managed[] __attribute__((weak));
+}
 
 namespace executor {
 namespace trace {
@@ -70,9 +77,12 @@ struct Recording {
     bool as_before = false;
     Count host_instructions = 0; // since the last event
     Count launches = 0;
-    unsigned made = 0, usual = 0; // launches of the call at hand so far, and of the one before it
-    bool read = false;            // the host may have read what the last one left
-    bool lacking = false;         // nobody has what blocks of the last launch would have left
+    unsigned made = 0;          // launches of the call at hand so far
+    unsigned needed = 0;        // the last of them whose results somebody needs
+    unsigned needed_then = ~0u; // the same of the call before
+    bool lacking = false;       // nobody has what blocks of some launch would have left
+    bool empty = false;         // nor what inputs would have held
+    bool shared = false;        // the host may read what launches left, and nobody sees it
 };
 
 __thread bool left_out; // the block of this OS thread was ended at its limit
@@ -111,14 +121,21 @@ template <class... Values> void write_line(const char* format, Values... values)
     write_all(line);
 }
 
-// What a launch left is needed.
+// What launches left is needed.
 void needs_results() {
     Recording& recording = state();
-    recording.read = true;
+    recording.needed = recording.made;
     if (!recording.on || !recording.lacking)
         return;
     write_line("{\"event\":\"again\"}\n");
     _exit(EXIT_FAILURE);
+}
+
+// So is what inputs hold.
+void needs_values() {
+    Recording& recording = state();
+    recording.lacking |= recording.empty;
+    needs_results();
 }
 
 int look_at_program(dl_phdr_info* info, size_t, void*) {
@@ -146,7 +163,9 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 // table of instructions: a line "place instructions number" each, lines "< number origin" for loads whose address comes from
 // other loads, "@ number first" for basic blocks of a loop that is made one block, "! number" for loads whose values are split,
 // "~ number" for loops whose passes wait for each other, "+ number" for additions whose lanes at one address are one, "r place
-// registers" for kernels, and the empty line that ends it.
+// registers" for kernels, "u place" for functions that no value in memory steers, with a 1 behind it if they call the kernel that
+// the launch names, "n" if all launches may be guessed to need nothing, "i" if inputs hold nothing, and the empty line that ends
+// it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -181,6 +200,19 @@ void read_program(int input) {
                 program.loops[order] = origin;
                 continue;
             }
+            unsigned named = 0;
+            if (std::sscanf(line, "u %x %u", &place, &named) == 2) {
+                program.unsteered[place] = named != 0;
+                continue;
+            }
+            if (line[0] == 'n') {
+                state().needed_then = 0;
+                continue;
+            }
+            if (line[0] == 'i') {
+                state().empty = true;
+                continue;
+            }
             unsigned registers = 0;
             if (std::sscanf(line, "r %x %u", &place, &registers) == 2) {
                 program.registers[place] = registers;
@@ -212,8 +244,22 @@ void prepare() {
         return;
     recording.output = std::atoi(descriptor);
     place_orders = recording.program.orders;
+    recording.shared |= __start_cudamaster_managed != __stop_cudamaster_managed;
     dl_iterate_phdr(&look_at_program, nullptr);
     read_program(recording.output);
+}
+
+// Whether what a launch does hangs on nothing in memory.
+bool is_unsteered(const Job& job) {
+    const auto& unsteered = state().program.unsteered;
+    auto found = [&](const void* function) {
+        return unsteered.find(static_cast<unsigned>(static_cast<const char*>(function) - program_base));
+    };
+    auto called = found(reinterpret_cast<const void*>(job.launch->invoke));
+    if (called == unsteered.end() || !called->second)
+        return called != unsteered.end();
+    auto kernel = job.launch->function ? found(job.launch->function) : unsteered.end();
+    return kernel != unsteered.end() && !kernel->second;
 }
 
 size_t share_of_l1(const Job& job) {
@@ -314,6 +360,18 @@ void host_executes(const void* site) {
         recording.host_instructions += instructions_at(site);
 }
 
+void host_reads(const void* address) {
+    Recording& recording = state();
+    if (!recording.on || (recording.needed == recording.made && !recording.empty))
+        return;
+    auto behind = recording.allocations.upper_bound(address);
+    if (behind == recording.allocations.begin())
+        return;
+    const auto& [base, allocation] = *std::prev(behind);
+    if (static_cast<const char*>(address) < static_cast<const char*>(base) + allocation.second)
+        needs_values();
+}
+
 void leave_out() {
     Launch& launch = *state().launch;
     launch.left_out = true;
@@ -341,13 +399,15 @@ void launch_begins(const Job& job) {
     ++recording.launches;
     if (!recording.on)
         return;
-    needs_results();
-    recording.read = false;
+    const bool unsteered = is_unsteered(job);
+    if (!unsteered || recording.shared)
+        needs_values();
     recording.first.clear();
     recording.as_before = false;
     ++recording.made;
     auto launch = std::make_unique<Launch>();
     launch->threads = job.threads;
+    launch->unsteered = unsteered;
     launch->l1_bytes = share_of_l1(job);
     launch->ranges = recording.own;
     launch->bytes.resize(recording.numbers + 1);
@@ -430,9 +490,9 @@ bool wants_pass(const Job& job, unsigned pass) {
     Count of_products =
         launch->multiplications / std::max<Count>(launch->traced, 1) / kMultiplicationsOfEvent;
     Count all = (each + of_products) * job.blocks, may = most - std::min(recording.executed, most);
-    const bool needed = launch->waiting || launch->talks || recording.made != recording.usual;
+    const bool needed = launch->waiting || launch->talks || recording.made <= recording.needed_then;
     launch->plan.only_those = all > (needed ? may : std::min(may, kExecutedForNobody));
-    recording.lacking = launch->plan.only_those && all <= may;
+    recording.lacking = recording.lacking || (launch->plan.only_those && all <= may);
     recording.executed += launch->plan.only_those ? 0 : all;
     if (launch->plan.only_those) {
         Count cost = (each + of_products) * job.cluster_size;
@@ -685,7 +745,7 @@ void freed(const void* base) {
 }
 void copied(const void*, size_t, size_t whole, bool host) {
     if (host)
-        needs_results();
+        needs_values();
     if (state().on && whole)
         write_line("{\"event\":\"copy\",\"bytes\":%zu,\"host\":%s}\n", whole, host ? "true" : "false");
 }
@@ -693,11 +753,15 @@ void filled(const void*, size_t, size_t whole) {
     if (state().on && whole)
         write_line("{\"event\":\"memset\",\"bytes\":%zu}\n", whole);
 }
+// A host that waits may read what launches left, by a function that nobody sees.
 void found_done() {
-    needs_results();
+    needs_values();
+}
+void shared_with_host() {
+    state().shared = true;
 }
 void synchronised() {
-    needs_results();
+    needs_values();
     if (state().on)
         write_line("{\"event\":\"synchronise\"}\n");
 }
@@ -709,10 +773,10 @@ void recording(bool on) {
         return;
     recording.on = on;
     if (!on)
-        recording.usual = recording.read ? 0 : recording.made;
-    recording.read = recording.lacking = false;
+        recording.needed_then = recording.needed;
+    recording.lacking = false;
     if (on) {
-        recording.made = 0;
+        recording.made = recording.needed = 0;
         recording.recorded = recording.executed = recording.host_instructions = 0;
         recording.seen.clear();
         recording.written.clear();

@@ -218,6 +218,8 @@ class Tracer {
 
 // A basic block of the wrapper, or of what it calls on the host (hooks.cpp).
 void host_executes(const void* site);
+// It reads there: what a launch left, if that is the device's memory.
+void host_reads(const void* address);
 // So many bytes are moved there by a library's function.
 void host_moves(size_t bytes);
 

@@ -1,0 +1,96 @@
+// Calls of test_left_out.py with several launches: the command line's first letter says which. The host compares no strings,
+// for who does may look at what launches leave.
+#include <cuda_runtime.h>
+
+#include <cstring>
+
+extern "C" void cudamaster_cpu_record(int on);
+
+// Its addresses and branches do not hang on what it reads, though it chooses by that. Those of the next two do.
+__global__ void plain_kernel(const float* in, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < 100; ++k)
+        sum = fmaxf(sum * 0.5f, in[(i + 33 * k) % n]);
+    out[i] = sum;
+}
+
+__global__ void steered_kernel(const float* in, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < 100; ++k)
+        sum = sum * 0.5f + in[(static_cast<int>(in[(i + 33 * k) % n]) + i) % n];
+    out[i] = sum;
+}
+
+// By way of shared memory.
+__global__ void shared_kernel(const float* in, float* out, int n) {
+    __shared__ float passes[128];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    passes[threadIdx.x] = in[i];
+    __syncthreads();
+    float sum = 0;
+    for (int k = 0; k < 100 + passes[5]; ++k)
+        sum = sum * 0.5f + in[(i + 33 * k) % n];
+    out[i] = sum;
+}
+
+// By way of an array of its own.
+__global__ void array_kernel(const float* in, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, places[8];
+    for (int k = 0; k < 8; ++k)
+        places[(i + k) % 8] = static_cast<int>(in[(i + k) % n]);
+    float sum = 0;
+    for (int k = 0; k < 100; ++k)
+        sum = sum * 0.5f + in[(places[(i + 3 * k) % 8] + 33 * k) % n];
+    out[i] = sum;
+}
+
+// Blocks that are in no sample do far more than those that are.
+__global__ void uneven_kernel(float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, groups = gridDim.x / 8, group = blockIdx.x / 8;
+    bool sampled = false;
+    for (int k = 0; k < 8; ++k)
+        sampled |= group == (groups - 1) * k / 7;
+    float sum = 0;
+    for (int k = 0; k < (sampled ? 50 : 1000); ++k)
+        sum = sum * 0.5f + out[(i + 33 * k) % n];
+    out[n + i] = sum + 1;
+}
+
+int main(int, char** words) {
+    const int n = 1 << 20, threads = 128, blocks = n / threads;
+    const char what = words[1][0];
+    static volatile float registered[32];
+    float *out, *managed, *pinned;
+    if (cudaMalloc(&out, 8 * n) || cudaMallocManaged(&managed, 4 * n) || cudaMallocHost(&pinned, 4 * n))
+        return 1;
+    memset(pinned, 0, 4 * n);
+    cudaMemset(out, 0, 8 * n);
+    cudaMemset(managed, 0, 4 * n);
+    if (what == 'r')
+        cudaHostRegister(const_cast<float*>(registered), sizeof registered, 0);
+    cudamaster_cpu_record(1);
+    plain_kernel<<<blocks, threads>>>(out, out + n, n);
+    if (what == 'a')
+        steered_kernel<<<blocks, threads>>>(out + n, out, n);
+    else if (what == 's')
+        shared_kernel<<<blocks, threads>>>(out + n, out, n);
+    else if (what == 'o')
+        array_kernel<<<blocks, threads>>>(out + n, out, n);
+    plain_kernel<<<blocks, threads>>>(out + n, what == 'h' ? managed : what == 'p' ? pinned : out, n);
+    float seen = 0;
+    if (what == 'c')
+        cudaMemcpyAsync(&seen, out, 4, cudaMemcpyDeviceToHost);
+    if (what == 'q' && cudaStreamQuery(nullptr) == cudaErrorNotReady)
+        seen = 1;
+    if ((what == 'h' && managed[5] >= 0) || (what == 'p' && pinned[5] >= 0) ||
+        (what == 'r' && registered[5] >= 0) || seen > 0)
+        plain_kernel<<<blocks, threads>>>(managed, out, n);
+    if (what == 'u')
+        uneven_kernel<<<blocks, threads>>>(out, n);
+    else
+        plain_kernel<<<blocks, threads>>>(out, out + n, n);
+    cudamaster_cpu_record(0);
+    return 0;
+}
