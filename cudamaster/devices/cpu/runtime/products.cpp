@@ -14,6 +14,14 @@
 #include <cstring>
 
 namespace executor {
+
+double power_of_two(int exponent) {
+    unsigned long long bits = static_cast<unsigned long long>(exponent + 1023) << 52;
+    double value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 namespace products {
 
 namespace {
@@ -41,12 +49,6 @@ int exponent(double value, int least) {
     unsigned long long bits;
     std::memcpy(&bits, &value, sizeof bits);
     return value == 0 ? kNone : std::max(static_cast<int>(bits >> 52 & 0x7ff) - 1023, least);
-}
-double power_of_two(int exponent) {
-    unsigned long long bits = static_cast<unsigned long long>(exponent + 1023) << 52;
-    double value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
 }
 
 // Toward zero, to the 23 places of f32 or so many fewer.

@@ -33,13 +33,6 @@ unsigned inner_of(const Wgmma& of) {
     return (of.sparse ? 64 : 32) / bytes_of(of.a_kind);
 }
 
-double power_of_two(int exponent) {
-    unsigned long long bits = static_cast<unsigned long long>(exponent + 1023) << 52;
-    double value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 double half_value(unsigned short bits) {
     int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
     double size = exponent == 31 ? (fraction ? std::nan("") : INFINITY)
@@ -52,20 +45,17 @@ double half_value(unsigned short bits) {
 unsigned short half_bits(double value) {
     if (value != value)
         return 0x7fff;
-    unsigned long long bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    auto sign = static_cast<unsigned short>(bits >> 48 & 0x8000);
+    auto sign = static_cast<unsigned short>(std::signbit(value) ? 0x8000 : 0);
     double size = std::fabs(value);
     if (size >= 65520)
         return static_cast<unsigned short>(sign | 0x7c00);
-    int exponent = std::max(static_cast<int>(bits >> 52 & 0x7ff) - 1023, -14);
-    auto units = static_cast<int>(std::nearbyint(size * power_of_two(10 - exponent)));
+    int exponent = size > 0 ? std::max(std::ilogb(size), -14) : -14;
+    auto units = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));
     return static_cast<unsigned short>(sign | (((exponent + 14) << 10) + units));
 }
 
-double eight(unsigned bits, int fraction, int bias, bool infinite) {
-    int exponent = static_cast<int>(bits & 0x7f) >> fraction,
-        rest = static_cast<int>(bits) & ((1 << fraction) - 1);
+double eight(unsigned char bits, int fraction, int bias, bool infinite) {
+    int exponent = (bits & 0x7f) >> fraction, rest = bits & ((1 << fraction) - 1);
     int top = (1 << (7 - fraction)) - 1;
     double size;
     if (exponent == top && infinite)
@@ -73,8 +63,8 @@ double eight(unsigned bits, int fraction, int bias, bool infinite) {
     else if (!infinite && (bits & 0x7f) == 0x7f)
         size = std::nan("");
     else
-        size = (exponent ? rest + (1 << fraction) : rest) *
-               power_of_two((exponent ? exponent : 1) - bias - fraction);
+        size =
+            std::ldexp(exponent ? rest + (1 << fraction) : rest, (exponent ? exponent : 1) - bias - fraction);
     return bits & 0x80 ? -size : size;
 }
 
