@@ -301,10 +301,10 @@ Count Tracer::wavefronts_of(const Step& step, bool shares, bool in_line) {
 static Count lookups_of(const unsigned long long* lines, unsigned count, unsigned long long first) {
     unsigned of_bank[4] = {};
     for (unsigned i = 0; i < count; ++i) {
-        unsigned bank = 0;
-        for (unsigned long long rest = lines[i] - first; rest; rest >>= 2)
-            bank ^= rest & 3;
-        ++of_bank[bank];
+        unsigned long long bits = lines[i] - first;
+        for (unsigned half = 32; half > 1; half /= 2)
+            bits ^= bits >> half;
+        ++of_bank[bits & 3];
     }
     return *std::max_element(of_bank, of_bank + 4);
 }
@@ -321,20 +321,22 @@ Count Tracer::sends_of(const Step& step, const unsigned long long* lines, const 
                      ((begin % 32 && begin >> 7 == lines[i]) || (end % 32 && end >> 7 == lines[i]));
         return sends;
     }
-    for (unsigned i = 0; i < count; ++i) {
-        unsigned written[4] = {}, lanes = 0;
-        for (unsigned k = 0; k < step.count; ++k) {
-            unsigned long long begin = step.address[k], end = begin + std::max(step.bytes, 1u);
-            lanes += begin >> 7 == lines[i];
-            for (unsigned long long sector = begin >> 5; sector <= (end - 1) >> 5; ++sector)
-                if (sector >> 2 == lines[i])
-                    written[sector & 3] += static_cast<unsigned>(std::min(end, (sector + 1) << 5) -
-                                                                 std::max(begin, sector << 5));
+    unsigned written[2 * kWarp][4] = {}, lanes[2 * kWarp] = {}, at = 0;
+    for (unsigned k = 0; k < step.count; ++k) {
+        unsigned long long begin = step.address[k], end = begin + std::max(step.bytes, 1u);
+        for (unsigned long long sector = begin >> 5; sector <= (end - 1) >> 5; ++sector) {
+            while (lines[at] != sector >> 2)
+                at = at + 1 < count ? at + 1 : 0;
+            lanes[at] += sector == begin >> 5;
+            written[at][sector & 3] +=
+                static_cast<unsigned>(std::min(end, (sector + 1) << 5) - std::max(begin, sector << 5));
         }
+    }
+    for (unsigned i = 0; i < count; ++i) {
         bool in_part = step.kind == Act::kAtomic;
         for (unsigned k = 0; k < 4; ++k)
-            in_part |= written[k] && written[k] < 32;
-        sends += step.kind == Act::kAtomic && lanes == 1
+            in_part |= written[i][k] && written[i][k] < 32;
+        sends += step.kind == Act::kAtomic && lanes[i] == 1
                      ? 1
                      : static_cast<Count>(__builtin_popcount(sectors[i])) + in_part;
     }
@@ -371,7 +373,7 @@ bool Tracer::waits_anew(const Step& step, bool& asked) {
 }
 
 void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) {
-    unsigned long long lines[2 * kWarp];
+    unsigned long long lines[2 * kWarp], highest = 0;
     unsigned sectors[2 * kWarp], count = 0, last = 0;
     const bool in_line = step.in_line();
     if (in_line) {
@@ -389,9 +391,11 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
         for (unsigned long long sector = begin; sector <= end; ++sector) {
             unsigned long long line = sector >> 2;
             if (!count || lines[last] != line) {
-                for (last = 0; last < count && lines[last] != line;)
+                // Most go from lower addresses to higher ones.
+                for (last = line > highest ? count : 0; last < count && lines[last] != line;)
                     ++last;
                 if (last == count) {
+                    highest = std::max(highest, line);
                     lines[count] = line;
                     sectors[count++] = 0;
                 }
