@@ -456,9 +456,6 @@ bool open_on_touch(const void* address);
 bool is_device_memory(const void* address);
 bool describe_address(const void* address, char* text, size_t bytes);
 
-// products.cpp
-double power_of_two(int exponent);
-
 // host.cpp
 void close_host_memory(const CudamasterCpuLaunch& launch);
 void reopen_host_memory();

@@ -14,14 +14,6 @@
 #include <cstring>
 
 namespace executor {
-
-double power_of_two(int exponent) {
-    unsigned long long bits = static_cast<unsigned long long>(exponent + 1023) << 52;
-    double value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 namespace products {
 
 namespace {
@@ -49,6 +41,12 @@ int exponent(double value, int least) {
     unsigned long long bits;
     std::memcpy(&bits, &value, sizeof bits);
     return value == 0 ? kNone : std::max(static_cast<int>(bits >> 52 & 0x7ff) - 1023, least);
+}
+double power_of_two(int exponent) {
+    unsigned long long bits = static_cast<unsigned long long>(exponent + 1023) << 52;
+    double value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
 // Toward zero, to the 23 places of f32 or so many fewer.
@@ -94,8 +92,7 @@ typedef double Doubles
 typedef int Ints __attribute__((vector_size(kTogether * sizeof(int)), aligned(alignof(int)), may_alias));
 
 // `kRows` rows and twice `kTogether` columns, whose sums stay in registers.
-template <unsigned kRows>
-void add_tile(const Shape& shape, double* sums, const double* a, const double* b) {
+template <unsigned kRows> void add_tile(const Shape& shape, double* sums, const double* a, const double* b) {
     const unsigned inner = shape.inner, columns = shape.columns;
     Doubles left[kRows], right[kRows];
     for (unsigned row = 0; row < kRows; ++row) {

@@ -33,11 +33,16 @@ unsigned inner_of(const Wgmma& of) {
     return (of.sparse ? 64 : 32) / bytes_of(of.a_kind);
 }
 
+double value_of(unsigned bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// Its fraction and exponent where f32 has them, whose exponents count from 112 further below. Subnormal ones, too.
 double half_value(unsigned short bits) {
-    int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
-    double size = exponent == 31 ? (fraction ? std::nan("") : INFINITY)
-                                 : (exponent ? fraction + 1024 : fraction) *
-                                       power_of_two((exponent ? exponent : 1) - 25);
+    double size = value_of((bits & 0x7fffu) << 13) * 0x1p112;
+    size = size > 65536 ? std::nan("") : size == 65536 ? INFINITY : size;
     return bits & 0x8000 ? -size : size;
 }
 
@@ -72,11 +77,6 @@ template <class Bits> Bits bits_at(const char* place) {
     Bits bits;
     std::memcpy(&bits, place, sizeof bits);
     return bits;
-}
-double value_of(unsigned bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
 }
 
 // `bytes` of a factor, side by side: their numbers.

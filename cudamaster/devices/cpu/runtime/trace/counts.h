@@ -17,8 +17,8 @@ namespace trace {
 
 using Count = unsigned long long;
 
-extern const char* program_base;     // where the executable lies
-extern const unsigned* place_orders;         // Program::orders
+extern const char* program_base;            // where the executable lies
+extern const unsigned* place_orders;        // Program::orders
 extern const unsigned short* place_weights; // Program::weights
 
 // Global memory: an allocation, or the program's own variables.
