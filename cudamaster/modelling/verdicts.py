@@ -286,17 +286,20 @@ def beside(trace: Callable[[Sequence[str], float], Traces], labels: Sequence[str
 
     Every second one is made in a process of its own. A launch's first block runs before all others, and one that takes
     all work from a common counter by itself, so one process leaves cores idle. If memory may not suffice for two, there
-    is one.
+    is one. The smallest case comes first: of a first call nothing is known of what it may leave out.
     """
+    order = sorted(range(len(labels)), key=bytes_of.__getitem__)
     # Of each buffer the judge has one and the worker another one; the kernel may allocate as much again.
-    if cores() < 2 or len(labels) < 2 or 4 * sum(sorted(bytes_of)[-2:]) > free_memory():
-        return trace(labels, tracing.LIMIT_S)
+    room = 4 * sum(sorted(bytes_of)[-2:]) <= free_memory()
+    many = 2 if room and cores() > 1 and len(labels) > 1 else 1
     found: list[CallCounts | tracing.NoTrace] = [tracing.NoTrace("")] * len(labels)
-    with threads(2) as pool:
-        # Each has half of the cores, and twice the time.
-        halves = [pool.submit(trace, labels[first::2], 2 * tracing.LIMIT_S) for first in (0, 1)]
-        for first, half in enumerate(halves):
-            found[first::2] = half.result()
+    with threads(many) as pool:
+        # Each has its part of the cores, and so much more time.
+        shares = [order[first::many] for first in range(many)]
+        traces = [pool.submit(trace, [labels[at] for at in share], many * tracing.LIMIT_S) for share in shares]
+        for share, made in zip(shares, traces, strict=True):
+            for at, one in zip(share, made.result(), strict=True):
+                found[at] = one
     return found
 
 
