@@ -21,10 +21,10 @@ from cudamaster.core.records import from_json, to_json
 from cudamaster.core.speed import Change, compare, modelled
 from cudamaster.core.values import Candidate, CaseVerdict, Hardware, Precision, Status, Timing, Verdict
 from cudamaster.devices.ncu import NoProfile
-from cudamaster.modelling import gpu, tracing, verdicts
+from cudamaster.modelling import gpu
 from cudamaster.modelling.constants import KnownError
 from cudamaster.modelling.counts import CallCounts, Instructions, Launch, Other, Spread, Traffic
-from cudamaster.modelling.verdicts import Modeller, beside, left_out
+from cudamaster.modelling.verdicts import Modeller, left_out
 
 BASELINE = Candidate("double_it", Precision.FP32, "baseline", "nvcc")
 FASTER = Candidate("double_it", Precision.FP32, "faster", "nvcc")
@@ -252,24 +252,6 @@ def test_without_counts_of_the_baseline_times_stay_emulated_and_are_called_so() 
     assert (verdict.mark, verdict.score) == ("emulated", EMULATED.speedup)
     assert replace(verdict, notes=()) == judged()
     assert verdict.notes == ("times are emulated: the baseline has no model, a reason",)
-
-
-@pytest.mark.parametrize(("cores", "free", "made"), [(2, 2400, 2), (2, 2399, 1), (1, 2400, 1)])
-def test_cases_are_counted_in_two_processes_where_there_is_room(
-    monkeypatch: pytest.MonkeyPatch, cores: int, free: int, made: int
-) -> None:
-    monkeypatch.setattr(verdicts, "cores", lambda: cores)
-    monkeypatch.setattr(verdicts, "free_memory", lambda: free)
-    asked: list[Sequence[str]] = []
-
-    def trace(labels: Sequence[str], limit_s: float) -> Sequence[tracing.NoTrace]:
-        asked.append(labels)
-        assert limit_s == made * tracing.LIMIT_S
-        return tuple(tracing.NoTrace(label) for label in labels)
-
-    found = beside(trace, ["a", "b", "c"], [300, 100, 300])
-    assert [one.reason for one in found if isinstance(one, tracing.NoTrace)] == ["a", "b", "c"]
-    assert sorted(asked) == ([["b", "a", "c"]] if made == 1 else [["a"], ["b", "c"]])
 
 
 def test_a_failing_kernel_is_not_counted() -> None:

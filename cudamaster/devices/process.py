@@ -303,20 +303,6 @@ def threads(most: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(wait, cancel_futures=not wait)
 
 
-def cores() -> int:
-    """The processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def free_memory() -> int:
-    """Bytes of memory that programs can have without others being moved to disk; 0 where that is unknown."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    return 0
-
-
 def ends(output: BinaryIO) -> str:
     """The start and end of a file: a checker's report begins with what matters, a crash ends with it."""
     size = output.seek(0, os.SEEK_END)

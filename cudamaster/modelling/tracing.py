@@ -27,7 +27,6 @@ from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.observed import AGAIN, EventLine, LaunchLine, calls
 from cudamaster.profiling import ptxas
 
-LIMIT_S = 120.0  # of a call
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
 
 
@@ -46,7 +45,7 @@ def trace(
     *,
     wanted: Gpu,
     seed: int,
-    limit_s: float = LIMIT_S,
+    limit_s: float = 120.0,
 ) -> tuple[CallCounts | NoTrace, ...]:
     """What a call does at each case, by their labels; caches are those of the `wanted` GPU.
 

@@ -34,7 +34,7 @@ from cudamaster.core.values import (
     content_hash,
 )
 from cudamaster.devices.ncu import NoProfile
-from cudamaster.devices.process import cores, free_memory, threads
+from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, Observing
 from cudamaster.modelling import constants, eager, gpu, model, tracing
 from cudamaster.modelling.counts import CallCounts, Launch
@@ -278,31 +278,6 @@ def left_out(counts: CallCounts, read: int, written: int) -> str | None:
     return None
 
 
-Traces = Sequence[CallCounts | tracing.NoTrace]
-
-
-def beside(trace: Callable[[Sequence[str], float], Traces], labels: Sequence[str], bytes_of: Sequence[int]) -> Traces:
-    """Traces of a call at each case, whose buffers have so many bytes: `trace` makes them within a limit for each.
-
-    Every second one is made in a process of its own. A launch's first block runs before all others, and one that takes
-    all work from a common counter by itself, so one process leaves cores idle. If memory may not suffice for two, there
-    is one. The smallest case comes first: of a first call nothing is known of what it may leave out.
-    """
-    order = sorted(range(len(labels)), key=bytes_of.__getitem__)
-    # Of each buffer the judge has one and the worker another one; the kernel may allocate as much again.
-    room = 4 * sum(sorted(bytes_of)[-2:]) <= free_memory()
-    many = 2 if room and cores() > 1 and len(labels) > 1 else 1
-    found: list[CallCounts | tracing.NoTrace] = [tracing.NoTrace("")] * len(labels)
-    with threads(many) as pool:
-        # Each has its part of the cores, and so much more time.
-        shares = [order[first::many] for first in range(many)]
-        traces = [pool.submit(trace, [labels[at] for at in share], many * tracing.LIMIT_S) for share in shares]
-        for share, made in zip(shares, traces, strict=True):
-            for at, one in zip(share, made.result(), strict=True):
-                found[at] = one
-    return found
-
-
 def counter(builder: Builder, device: Device) -> Count:
     """Counts calls by the traced build of a device that can look on while it executes, for the `chosen_gpu`."""
     wanted = chosen_gpu()
@@ -314,12 +289,8 @@ def counter(builder: Builder, device: Device) -> Count:
         build = builder.traced_worker(candidate, read=tracing.prepare)
         if build.worker is None:
             return dict.fromkeys(labels, f"its traced build failed, {build.detail}")
-        judge, worker, cases = builder.judge(), build.worker, {case.label: case for case in card.cases}
-
-        def trace(those: Sequence[str], limit_s: float) -> Traces:
-            return tracing.trace(device, judge, worker, those, wanted=wanted, seed=seed, limit_s=limit_s)
-
-        found = beside(trace, labels, [card.footprint_bytes(cases[label], precision) for label in labels])
+        found = tracing.trace(device, builder.judge(), build.worker, labels, wanted=wanted, seed=seed)
+        cases = {case.label: case for case in card.cases}
         counts: dict[str, CallCounts | str] = {}
         for label, one in zip(labels, found, strict=True):
             if isinstance(one, tracing.NoTrace):

@@ -29,7 +29,7 @@ from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.parts import Part, whole
-from cudamaster.devices.process import cores, lock, require_room, run_limited
+from cudamaster.devices.process import lock, require_room, run_limited
 from cudamaster.devices.protocol import (
     NEVER_RUN,
     OWN_SYMBOLS,
@@ -89,7 +89,7 @@ class CpuDevice:
         figures = {
             "device": "CUDA device emulated on the CPU; no hardware profile, times are no measurement of a GPU",
             "processor": toolchain.processor(),
-            "cores": str(cores()),
+            "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
             "compiler": toolchain.version(),
             "instruction set": toolchain.instruction_set(),
             "compute capability": "9.0 (as reported to kernels)",
