@@ -79,22 +79,6 @@ void add_plainly(const Shape& shape, double* sums, const double* a, const double
             sums[column] += a[i] * b[i * shape.columns + column];
 }
 
-// Right to the bits that the sums have, not as tensor cores cut them off.
-void add_to_f32(const Shape& shape, double* __restrict sums, const double* __restrict a,
-                const double* __restrict b) {
-    const unsigned inner = shape.inner, columns = shape.columns;
-    for (unsigned i = 0; i < inner; ++i) {
-        const double factor = a[i], *__restrict of_b = b + i * columns;
-        for (unsigned column = 0; column < columns; ++column)
-            sums[column] += factor * of_b[column];
-    }
-    if (shape.d_kind == CUDAMASTER_CPU_F16)
-        std::transform(sums, sums + columns, sums, to_half);
-    else
-        for (unsigned column = 0; column < columns; ++column)
-            sums[column] = static_cast<float>(sums[column]);
-}
-
 bool finite(const double* values, size_t count) {
     double sum = 0;
     for (size_t i = 0; i < count; ++i)
@@ -106,6 +90,47 @@ bool finite(const double* values, size_t count) {
 typedef double Doubles
     __attribute__((vector_size(kTogether * sizeof(double)), aligned(alignof(double)), may_alias));
 typedef int Ints __attribute__((vector_size(kTogether * sizeof(int)), aligned(alignof(int)), may_alias));
+
+// `kRows` rows and twice `kTogether` columns, whose sums stay in registers.
+template <unsigned kRows> void add_tile(const Shape& shape, double* sums, const double* a, const double* b) {
+    const unsigned inner = shape.inner, columns = shape.columns;
+    Doubles left[kRows], right[kRows];
+    for (unsigned row = 0; row < kRows; ++row) {
+        left[row] = *reinterpret_cast<const Doubles*>(sums + row * columns);
+        right[row] = *reinterpret_cast<const Doubles*>(sums + row * columns + kTogether);
+    }
+    for (unsigned i = 0; i < inner; ++i, b += columns) {
+        const Doubles of_left = *reinterpret_cast<const Doubles*>(b),
+                      of_right = *reinterpret_cast<const Doubles*>(b + kTogether);
+        for (unsigned row = 0; row < kRows; ++row) {
+            left[row] += a[row * inner + i] * of_left;
+            right[row] += a[row * inner + i] * of_right;
+        }
+    }
+    for (unsigned row = 0; row < kRows; ++row) {
+        *reinterpret_cast<Doubles*>(sums + row * columns) = left[row];
+        *reinterpret_cast<Doubles*>(sums + row * columns + kTogether) = right[row];
+    }
+}
+
+// Right to the bits that the sums have, not as tensor cores cut them off.
+void add_to_f32(const Shape& shape, double* sums, const double* a, const double* b) {
+    constexpr unsigned kRows = 4, kColumns = 2 * kTogether;
+    const unsigned columns = shape.columns, count = shape.rows * columns;
+    if (columns % kColumns == 0 && shape.rows % kRows == 0) {
+        for (unsigned row = 0; row < shape.rows; row += kRows)
+            for (unsigned column = 0; column < columns; column += kColumns)
+                add_tile<kRows>(shape, sums + row * columns + column, a + row * shape.inner, b + column);
+    } else {
+        for (unsigned row = 0; row < shape.rows; ++row)
+            add_plainly(shape, sums + row * columns, a + row * shape.inner, b);
+    }
+    if (shape.d_kind == CUDAMASTER_CPU_F16)
+        std::transform(sums, sums + count, sums, to_half);
+    else
+        for (unsigned i = 0; i < count; ++i)
+            sums[i] = static_cast<float>(sums[i]);
+}
 
 Ints larger(Ints a, Ints b) {
     Ints greater = a > b;
@@ -168,8 +193,7 @@ void cudamaster_cpu_product(const CudamasterCpuProduct* product, double* sums, c
     if (shape.inner > kMostInner || shape.columns > kMostColumns || shape.columns % kTogether)
         executor::fail_block("a product of a shape that tensor cores do not have");
     if (!executor::observe::wants_all_bits()) {
-        for (unsigned row = 0; row < shape.rows; ++row)
-            add_to_f32(shape, sums + row * shape.columns, a + row * shape.inner, b);
+        add_to_f32(shape, sums, a, b);
         return;
     }
     static thread_local double clean[kMostInner * kMostColumns];

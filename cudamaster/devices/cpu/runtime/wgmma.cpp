@@ -33,11 +33,16 @@ unsigned inner_of(const Wgmma& of) {
     return (of.sparse ? 64 : 32) / bytes_of(of.a_kind);
 }
 
+double value_of(unsigned bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// Its fraction and exponent where f32 has them, whose exponents count from 112 further below. Subnormal ones, too.
 double half_value(unsigned short bits) {
-    int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
-    double size = exponent == 31
-                      ? (fraction ? std::nan("") : INFINITY)
-                      : std::ldexp(exponent ? fraction + 1024 : fraction, (exponent ? exponent : 1) - 25);
+    double size = value_of((bits & 0x7fffu) << 13) * 0x1p112;
+    size = size > 65536 ? std::nan("") : size == 65536 ? INFINITY : size;
     return bits & 0x8000 ? -size : size;
 }
 
@@ -68,31 +73,35 @@ double eight(unsigned char bits, int fraction, int bias, bool infinite) {
     return bits & 0x80 ? -size : size;
 }
 
-double number_at(const void* place, int kind) {
-    unsigned char byte;
-    unsigned short half;
-    unsigned word;
-    float value;
+template <class Bits> Bits bits_at(const char* place) {
+    Bits bits;
+    std::memcpy(&bits, place, sizeof bits);
+    return bits;
+}
+
+// `bytes` of a factor, side by side: their numbers.
+void numbers_at(const char* place, int kind, unsigned bytes, double* numbers) {
     switch (kind) {
     case CUDAMASTER_CPU_F16:
-        std::memcpy(&half, place, 2);
-        return half_value(half);
+        for (unsigned i = 0; i < bytes / 2; ++i)
+            numbers[i] = half_value(bits_at<unsigned short>(place + 2 * i));
+        break;
     case CUDAMASTER_CPU_BF16:
-        std::memcpy(&half, place, 2);
-        word = static_cast<unsigned>(half) << 16;
-        std::memcpy(&value, &word, 4);
-        return value;
-    case CUDAMASTER_CPU_TF32:
-        std::memcpy(&word, place, 4);
-        word &= 0xffffe000u; // the upper 19 bits are read
-        std::memcpy(&value, &word, 4);
-        return value;
+        for (unsigned i = 0; i < bytes / 2; ++i)
+            numbers[i] = value_of(static_cast<unsigned>(bits_at<unsigned short>(place + 2 * i)) << 16);
+        break;
+    case CUDAMASTER_CPU_TF32: // the upper 19 bits are read
+        for (unsigned i = 0; i < bytes / 4; ++i)
+            numbers[i] = value_of(bits_at<unsigned>(place + 4 * i) & 0xffffe000u);
+        break;
     default:
-        std::memcpy(&byte, place, 1);
-        return kind == CUDAMASTER_CPU_E4M3   ? eight(byte, 3, 7, false)
-               : kind == CUDAMASTER_CPU_E5M2 ? eight(byte, 2, 15, true)
-               : kind == CUDAMASTER_CPU_S8   ? static_cast<signed char>(byte)
-                                             : byte;
+        for (unsigned i = 0; i < bytes; ++i) {
+            auto byte = static_cast<unsigned char>(place[i]);
+            numbers[i] = kind == CUDAMASTER_CPU_E4M3   ? eight(byte, 3, 7, false)
+                         : kind == CUDAMASTER_CPU_E5M2 ? eight(byte, 2, 15, true)
+                         : kind == CUDAMASTER_CPU_S8   ? static_cast<signed char>(byte)
+                                                       : byte;
+        }
     }
 }
 
@@ -144,13 +153,13 @@ void read_pieces(const Layout& layout, bool transposed, int kind, unsigned outer
         for (unsigned at = 0; at < inner; at += transposed ? 1 : each) {
             const auto* piece =
                 static_cast<const char*>(own_shared_place(layout.of(first + outer, at, bytes, transposed)));
-            for (unsigned i = 0; i < each; ++i) {
-                double value = number_at(piece + i * bytes, kind);
+            double values[16];
+            numbers_at(piece, kind, 16, values);
+            for (unsigned i = 0; i < each; ++i)
                 if (transposed)
-                    take(outer + i, at, value);
+                    take(outer + i, at, values[i]);
                 else
-                    take(outer, at + i, value);
-            }
+                    take(outer, at + i, values[i]);
         }
 }
 
@@ -180,11 +189,10 @@ void read_factors(Matrices& matrices, const Wgmma* const (&lanes)[kWarp], unsign
     if (one.a_in_registers) {
         unsigned each = 4 / bytes;
         for (unsigned lane = 0; lane < kWarp; ++lane)
-            for (unsigned i = 0; i < 4 * each; ++i) {
-                unsigned number = i / each, row = lane / 4 + number % 2 * 8;
-                unsigned at = number / 2 * 4 * each + lane % 4 * each + i % each;
-                const char* place = reinterpret_cast<const char*>(lanes[lane]->a + number) + i % each * bytes;
-                matrices.a[row * inner + at] = number_at(place, one.a_kind);
+            for (unsigned number = 0; number < 4; ++number) {
+                unsigned row = lane / 4 + number % 2 * 8, at = number / 2 * 4 * each + lane % 4 * each;
+                numbers_at(reinterpret_cast<const char*>(lanes[lane]->a + number), one.a_kind, 4,
+                           matrices.a + row * inner + at);
             }
     } else {
         read_pieces(Layout(one.a_descriptor), one.a_transposed, one.a_kind, kRows, inner,
@@ -203,22 +211,23 @@ void read_factors(Matrices& matrices, const Wgmma* const (&lanes)[kWarp], unsign
             matrices.a[i] = -matrices.a[i];
 }
 
-double accumulator(const Wgmma& of, unsigned number) {
-    if (of.d_kind == CUDAMASTER_CPU_F16) {
+template <int kKind> double accumulator(const Wgmma& of, unsigned number) {
+    if constexpr (kKind == CUDAMASTER_CPU_F16) {
         unsigned word;
         std::memcpy(&word, of.d[number / 2], 4);
         return half_value(static_cast<unsigned short>(word >> number % 2 * 16));
-    }
-    if (of.d_kind == CUDAMASTER_CPU_S32)
+    } else if constexpr (kKind == CUDAMASTER_CPU_S32) {
         return *static_cast<const int*>(of.d[number]);
-    return *static_cast<const float*>(of.d[number]);
+    } else {
+        return *static_cast<const float*>(of.d[number]);
+    }
 }
 
-void set_accumulator(const Wgmma& of, unsigned number, double sum) {
-    if (of.d_kind == CUDAMASTER_CPU_F16) {
+template <int kKind> void set_accumulator(const Wgmma& of, unsigned number, double sum) {
+    if constexpr (kKind == CUDAMASTER_CPU_F16) {
         unsigned short half = half_bits(sum);
         std::memcpy(static_cast<char*>(of.d[number / 2]) + number % 2 * 2, &half, 2);
-    } else if (of.d_kind == CUDAMASTER_CPU_S32) {
+    } else if constexpr (kKind == CUDAMASTER_CPU_S32) {
         long long whole = static_cast<long long>(sum);
         if (of.saturates)
             whole = whole < -2147483648ll ? -2147483648ll : whole > 2147483647ll ? 2147483647ll : whole;
@@ -226,6 +235,29 @@ void set_accumulator(const Wgmma& of, unsigned number, double sum) {
     } else {
         *static_cast<float*>(of.d[number]) = sum != sum ? __builtin_nanf("") : static_cast<float>(sum);
     }
+}
+
+// Two columns of a row are a lane's, with numbers one after another.
+template <class Act> void each_sum(Matrices& matrices, const Wgmma* const (&lanes)[kWarp], Act act) {
+    double* sum = matrices.sums;
+    for (unsigned row = 0; row < kRows; ++row)
+        for (unsigned number = row / 8 * 2; number < matrices.columns / 2; number += 4)
+            for (unsigned lane = 0; lane < 4; ++lane, sum += 2) {
+                act(*lanes[row % 8 * 4 + lane], number, sum[0]);
+                act(*lanes[row % 8 * 4 + lane], number + 1, sum[1]);
+            }
+}
+
+template <int kKind> void add_product(Matrices& matrices, const Wgmma* const (&lanes)[kWarp]) {
+    const Wgmma& one = *lanes[0];
+    each_sum(matrices, lanes, [](const Wgmma& lane, unsigned number, double& sum) {
+        sum = lane.scale_d ? accumulator<kKind>(lane, number) : 0.0;
+    });
+    CudamasterCpuProduct product{kRows, matrices.columns, matrices.inner, one.d_kind, one.a_kind, one.b_kind};
+    cudamaster_cpu_product(&product, matrices.sums, matrices.a, matrices.b);
+    each_sum(matrices, lanes, [](const Wgmma& lane, unsigned number, double& sum) {
+        set_accumulator<kKind>(lane, number, sum);
+    });
 }
 
 void multiply(const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
@@ -243,18 +275,14 @@ void multiply(const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
     matrices.inner = inner_of(one);
     matrices.columns = one.columns;
     read_factors(matrices, lanes, warp_in_group);
-    auto each_sum = [&](auto act) {
-        for (unsigned row = 0; row < kRows; ++row)
-            for (unsigned column = 0; column < one.columns; ++column)
-                act(*lanes[row % 8 * 4 + column % 8 / 2], column / 8 * 4 + row / 8 * 2 + column % 2,
-                    matrices.sums[row * one.columns + column]);
-    };
-    each_sum([](const Wgmma& lane, unsigned number, double& sum) {
-        sum = lane.scale_d ? accumulator(lane, number) : 0.0;
-    });
-    CudamasterCpuProduct product{kRows, matrices.columns, matrices.inner, one.d_kind, one.a_kind, one.b_kind};
-    cudamaster_cpu_product(&product, matrices.sums, matrices.a, matrices.b);
-    each_sum([](const Wgmma& lane, unsigned number, double& sum) { set_accumulator(lane, number, sum); });
+    switch (one.d_kind) {
+    case CUDAMASTER_CPU_F16:
+        return add_product<CUDAMASTER_CPU_F16>(matrices, lanes);
+    case CUDAMASTER_CPU_S32:
+        return add_product<CUDAMASTER_CPU_S32>(matrices, lanes);
+    default:
+        return add_product<CUDAMASTER_CPU_F32>(matrices, lanes);
+    }
 }
 
 WgmmaGroups& groups_of(Worker& self, unsigned thread) {

@@ -83,10 +83,10 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     dropped += counts.dropped;
     unsigned long long group = *std::prev(std::upper_bound(plan.groups.begin(), plan.groups.end(), block));
     for (const auto& [address, count] : counts.atomics) {
-        auto [hits, fresh] = atomics.try_emplace(address);
-        hits->second.of_many |= !fresh && hits->second.first_group != group;
-        hits->second.first_group = group;
-        hits->second.count += count;
+        Hits& hits = atomics[address];
+        hits.of_many |= hits.count && hits.first_group != group;
+        hits.first_group = group;
+        hits.count += count;
     }
     barriers.add(counts.barriers);
     waits.add(counts.waits);

@@ -17,8 +17,9 @@ namespace trace {
 
 using Count = unsigned long long;
 
-extern const char* program_base;     // where the executable lies
-extern const unsigned* place_orders; // Program::orders
+extern const char* program_base;            // where the executable lies
+extern const unsigned* place_orders;        // Program::orders
+extern const unsigned short* place_weights; // Program::weights
 
 // Global memory: an allocation, or the program's own variables.
 struct Range {
@@ -151,7 +152,7 @@ struct BlockCounts {
     ProductCounts products;
     Count atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
     Count events = 0, dropped = 0;
-    std::unordered_map<unsigned long long, Count> atomics; // by address
+    AddressMap<Count> atomics;
     Spread barriers, waits, cold_waits, far_waits, remote_waits, instructions, cluster_fences,
         cluster_barriers, grid_barriers, fences, tickets, slept_ns;
     Count all_instructions = 0;
@@ -231,7 +232,7 @@ struct Launch {
     SharedCounts shared;
     ProductCounts products;
     Count atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0, dropped = 0;
-    std::unordered_map<unsigned long long, Hits> atomics;
+    AddressMap<Hits> atomics;
     Spread barriers, waits, cold_waits, far_waits, remote_waits, instructions, block_instructions,
         cluster_fences, cluster_barriers, grid_barriers, fences, tickets, slept_ns;
     Ways ways;                                    // of blocks

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace executor {
@@ -78,6 +79,44 @@ class L1 {
     Way* last_ = nullptr; // that was asked for
     size_t sets_ = 1;
     unsigned long long time_ = 0;
+};
+
+// What is known of addresses, none of which is 0, in the order in which they came.
+template <class Value> class AddressMap {
+  public:
+    Value& operator[](unsigned long long address) {
+        if ((entries_.size() + 1) * 2 > places_.size())
+            grow();
+        unsigned& place = places_[at(address)];
+        if (!place) {
+            entries_.push_back({address, {}});
+            place = static_cast<unsigned>(entries_.size());
+        }
+        return entries_[place - 1].second;
+    }
+    auto begin() const { return entries_.begin(); }
+    auto end() const { return entries_.end(); }
+    void clear() {
+        if (entries_.empty())
+            return;
+        entries_.clear();
+        std::fill(places_.begin(), places_.end(), 0);
+    }
+
+  private:
+    size_t at(unsigned long long address) const {
+        size_t place = address * 0x9e3779b97f4a7c15ull >> 20 & (places_.size() - 1);
+        while (places_[place] && entries_[places_[place] - 1].first != address)
+            place = (place + 1) & (places_.size() - 1);
+        return place;
+    }
+    void grow() {
+        places_.assign(std::max<size_t>(places_.size() * 2, 64), 0);
+        for (size_t i = 0; i < entries_.size(); ++i)
+            places_[at(entries_[i].first)] = static_cast<unsigned>(i + 1);
+    }
+    std::vector<std::pair<unsigned long long, Value>> entries_;
+    std::vector<unsigned> places_; // of an address: which entry is its, from 1 on; 0 is free
 };
 
 // Distinct lines, with the sectors that were read and written.

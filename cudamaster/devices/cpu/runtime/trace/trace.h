@@ -142,8 +142,9 @@ class Tracer {
     // A step to a thread's own variables, registers mostly: it has no price, and kernels with tiles in registers make a
     // hundred times as many of these as of others. What is dropped goes by them as well.
     void uses_own(Lane& lane, unsigned thread) {
-        if (__builtin_expect(lane.next != lane.end, 1) || make_room(lane, thread))
-            --lane.end;
+        if (__builtin_expect(lane.next == lane.end, 0))
+            return uses_own_in_new_room(lane, thread);
+        --lane.end;
     }
     Lane& lane(unsigned thread) { return lanes_[thread]; }
     // It reads what another thread may write.
@@ -154,18 +155,28 @@ class Tracer {
     // Whether a thread of the block has asked, in memory that other blocks have, too.
     bool talks() const { return talks_; }
     // Memory is about to be used; who `asks` reads what another thread may write.
-    void uses(unsigned thread, Act kind, unsigned long long address, bool asks);
+    void uses(Lane& lane, Act kind, unsigned long long address, bool asks);
 
   private:
     __attribute__((noinline)) bool make_room(Lane& lane, unsigned thread);
+    // Where there is no room: the last that callers do, so that they keep nothing for what comes behind.
+    __attribute__((noinline)) void uses_own_in_new_room(Lane& lane, unsigned thread) {
+        lane.end -= make_room(lane, thread);
+    }
+    __attribute__((noinline)) void note_in_new_room(Lane& lane, unsigned thread, Act kind,
+                                                    unsigned long long address, unsigned bytes,
+                                                    const void* site) {
+        if (make_room(lane, thread))
+            note(lane, thread, kind, address, bytes, site);
+    }
     void arrive(unsigned warp);
     void merge(unsigned warp); // warps.cpp
     struct Step;
     void take(WarpTrace& warp, const Step& step);
     void pass(WarpTrace& warp, const Step& step, unsigned key, bool same);
-    static Count wavefronts_of(const Step& step, bool shares);
+    static Count wavefronts_of(const Step& step, bool shares, bool in_line);
     static Count sends_of(const Step& step, const unsigned long long* lines, const unsigned* sectors,
-                          unsigned count);
+                          unsigned count, bool in_line);
     void take_shared(WarpTrace& warp, const Step& step, bool remote);
     bool waits_anew(const Step& step, bool& asked);
     void take_global(WarpTrace& warp, const Step& step, const Range& range);
@@ -261,7 +272,9 @@ const Rules& rules();
 // Cycles of the SM's clock in a microsecond.
 unsigned clock_mhz();
 // Instructions of a basic block.
-unsigned instructions_at(const void* site);
+inline unsigned instructions_at(const void* site) {
+    return place_weights[static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces];
+}
 // Multiplications of factors that the block had made, whose time here is long.
 extern __thread Count multiplications;
 // Basic blocks that the block may yet execute before it is left out; 0 at its start is no limit.
@@ -271,10 +284,9 @@ extern __thread Count steps_left;
 
 // A fence waits for what was done in global memory, and an atomic is its ticket if nothing of that comes between them, but
 // for one that only goes on with what it did before the fence.
-inline void Tracer::uses(unsigned thread, Act kind, unsigned long long address, bool asks) {
-    Lane& lane = lanes_[thread];
+inline void Tracer::uses(Lane& lane, Act kind, unsigned long long address, bool asks) {
     if (shared_.has(address)) {
-        lane.worked |= !shared_.is_built_in(address);
+        lane.worked = lane.worked || !shared_.is_built_in(address);
         return;
     }
     lane.worked = true;
@@ -291,8 +303,8 @@ inline void Tracer::uses(unsigned thread, Act kind, unsigned long long address, 
 
 inline void Tracer::note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
                          const void* site) {
-    if (__builtin_expect(lane.next == lane.end, 0) && !make_room(lane, thread))
-        return;
+    if (__builtin_expect(lane.next == lane.end, 0))
+        return note_in_new_room(lane, thread, kind, address, bytes, site);
     unsigned place = static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces;
     unsigned order = place_orders[place];
     unsigned key = (255u - std::min(lane.depth, 254u)) << 24 | (order ? order : place);

@@ -15,6 +15,7 @@ constexpr unsigned kDone = ~0u;
 constexpr unsigned kNumber = (1u << 24) - 1;
 // Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
 constexpr size_t kLaneStride = kEventsOfLane + 20;
+constexpr size_t kAhead = 24; // steps of a lane that the host's cache is asked for beforehand
 
 } // namespace
 
@@ -35,8 +36,16 @@ struct Tracer::Step {
     Act kind;
     unsigned bytes, count;
     unsigned number; // its place in the program's order
+    unsigned lanes;  // a bit for each
     unsigned char lane[kWarp];
     unsigned long long address[kWarp];
+    // Whether each lane goes on where the one before it ends, with whole words or parts of one: most requests do.
+    bool in_line() const {
+        unsigned long long apart = 0;
+        for (unsigned i = 0; i < count; ++i)
+            apart |= address[i] ^ (address[0] + i * bytes);
+        return !apart && bytes && (bytes % 4 == 0 || bytes < 4);
+    }
 };
 
 bool Tracer::make_room(Lane& lane, unsigned thread) {
@@ -91,12 +100,14 @@ void Tracer::merge(unsigned number) {
         if (lowest == kDone)
             break;
         Step step;
-        step.count = 0;
+        step.count = step.lanes = 0;
+        for (unsigned i = 0; i < kWarp; ++i)
+            step.lanes |= next[i] == lowest ? 1u << i : 0;
         const Event* first = nullptr;
-        for (unsigned i = 0; i < kWarp; ++i) {
-            if (next[i] != lowest)
-                continue;
+        for (unsigned left = step.lanes; left; left &= left - 1) {
+            auto i = static_cast<unsigned>(__builtin_ctz(left));
             const Event* event = at[i]++;
+            __builtin_prefetch(event + kAhead);
             first = event;
             step.lane[step.count] = static_cast<unsigned char>(i);
             step.address[step.count++] = event->address;
@@ -144,8 +155,7 @@ void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
         in_loop_ = number;
         if (stored_ || split_)
             begins_anew();
-        for (unsigned i = 0; i < step.count; ++i)
-            passes_.back().lanes |= 1u << step.lane[i];
+        passes_.back().lanes |= step.lanes;
         return;
     }
     same = (same || goes_on) && !pass_stored_ && !program_->is_alone(number);
@@ -155,9 +165,7 @@ void Tracer::pass(WarpTrace& warp, const Step& step, unsigned key, bool same) {
     if (same || stored_ || stored_shared_ || split_ || back)
         begins_anew();
     pass_stored_ = false;
-    passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), 0, 0});
-    for (unsigned i = 0; i < step.count; ++i)
-        passes_.back().lanes |= 1u << step.lane[i];
+    passes_.push_back({warp.waits, warp.remote_waits, warp.requests.size(), step.lanes, 0});
 }
 
 // The warp leaves a block that may have been a loop by itself. Compilers for GPUs make four passes into one: what these
@@ -254,14 +262,21 @@ const Range* Tracer::range_of(unsigned long long address) {
 
 // Wavefronts of one request: 32 banks of 4 bytes, and each bank serves one word at a time. Lanes that want the same word
 // share it, unless each has it to itself; 8 bytes go in two halves of the warp, 16 in four.
-Count Tracer::wavefronts_of(const Step& step, bool shares) {
-    unsigned words = std::max(step.bytes / 4, 1u), lanes_at_once = kWarp / words;
+Count Tracer::wavefronts_of(const Step& step, bool shares, bool in_line) {
+    const unsigned words = std::max(step.bytes / 4, 1u), lanes_at_once = words == 1 ? kWarp : kWarp / words;
     Count wavefronts = 0;
+    if (in_line && shares) { // each part has its words in banks of their own
+        if (words == 1)
+            return 1;
+        for (unsigned left = step.lanes; left; left >>= lanes_at_once)
+            wavefronts += (left & ((1u << lanes_at_once) - 1)) != 0;
+        return wavefronts;
+    }
     unsigned long long seen[kWarp][kWarp];
     for (unsigned i = 0; i < step.count;) {
-        unsigned part = step.lane[i] / lanes_at_once, deepest = 1;
+        unsigned end = (step.lane[i] / lanes_at_once + 1) * lanes_at_once, deepest = 1; // of the part
         unsigned char count[kWarp] = {};
-        for (; i < step.count && step.lane[i] / lanes_at_once == part; ++i)
+        for (; i < step.count && step.lane[i] < end; ++i)
             for (unsigned k = 0; k < words; ++k) {
                 unsigned long long word = step.address[i] / 4 + k;
                 unsigned bank = word % kWarp, known = 0;
@@ -286,10 +301,10 @@ Count Tracer::wavefronts_of(const Step& step, bool shares) {
 static Count lookups_of(const unsigned long long* lines, unsigned count, unsigned long long first) {
     unsigned of_bank[4] = {};
     for (unsigned i = 0; i < count; ++i) {
-        unsigned bank = 0;
-        for (unsigned long long rest = lines[i] - first; rest; rest >>= 2)
-            bank ^= rest & 3;
-        ++of_bank[bank];
+        unsigned long long bits = lines[i] - first;
+        for (unsigned half = 32; half > 1; half /= 2)
+            bits ^= bits >> half;
+        ++of_bank[bits & 3];
     }
     return *std::max_element(of_bank, of_bank + 4);
 }
@@ -297,22 +312,31 @@ static Count lookups_of(const unsigned long long* lines, unsigned count, unsigne
 // Cycles in which what a request stores leaves the SM: one for each sector, and one for a line of which some sectors are
 // written in part. An addition to one word of a line takes one (measured on an H200).
 Count Tracer::sends_of(const Step& step, const unsigned long long* lines, const unsigned* sectors,
-                       unsigned count) {
+                       unsigned count, bool in_line) {
     Count sends = 0;
-    for (unsigned i = 0; i < count; ++i) {
-        unsigned written[4] = {}, lanes = 0;
-        for (unsigned k = 0; k < step.count; ++k) {
-            unsigned long long begin = step.address[k], end = begin + std::max(step.bytes, 1u);
-            lanes += begin >> 7 == lines[i];
-            for (unsigned long long sector = begin >> 5; sector <= (end - 1) >> 5; ++sector)
-                if (sector >> 2 == lines[i])
-                    written[sector & 3] += static_cast<unsigned>(std::min(end, (sector + 1) << 5) -
-                                                                 std::max(begin, sector << 5));
+    if (in_line && step.kind == Act::kStore) { // in part are but the first sector and the last
+        const unsigned long long begin = step.address[0], end = step.address[step.count - 1] + step.bytes;
+        for (unsigned i = 0; i < count; ++i)
+            sends += static_cast<Count>(__builtin_popcount(sectors[i])) +
+                     ((begin % 32 && begin >> 7 == lines[i]) || (end % 32 && end >> 7 == lines[i]));
+        return sends;
+    }
+    unsigned written[2 * kWarp][4] = {}, lanes[2 * kWarp] = {}, at = 0;
+    for (unsigned k = 0; k < step.count; ++k) {
+        unsigned long long begin = step.address[k], end = begin + std::max(step.bytes, 1u);
+        for (unsigned long long sector = begin >> 5; sector <= (end - 1) >> 5; ++sector) {
+            while (lines[at] != sector >> 2)
+                at = at + 1 < count ? at + 1 : 0;
+            lanes[at] += sector == begin >> 5;
+            written[at][sector & 3] +=
+                static_cast<unsigned>(std::min(end, (sector + 1) << 5) - std::max(begin, sector << 5));
         }
+    }
+    for (unsigned i = 0; i < count; ++i) {
         bool in_part = step.kind == Act::kAtomic;
         for (unsigned k = 0; k < 4; ++k)
-            in_part |= written[k] && written[k] < 32;
-        sends += step.kind == Act::kAtomic && lanes == 1
+            in_part |= written[i][k] && written[i][k] < 32;
+        sends += step.kind == Act::kAtomic && lanes[i] == 1
                      ? 1
                      : static_cast<Count>(__builtin_popcount(sectors[i])) + in_part;
     }
@@ -323,7 +347,7 @@ void Tracer::take_shared(WarpTrace& warp, const Step& step, bool remote) {
     unsigned kind = step.kind == Act::kAtomic ? 2 : step.kind == Act::kStore ? 1 : 0;
     ++counts_.shared.requests[kind];
     counts_.shared.wavefronts[kind] +=
-        wavefronts_of(step, step.kind != Act::kAtomic || program_->is_one(step.number));
+        wavefronts_of(step, step.kind != Act::kAtomic || program_->is_one(step.number), step.in_line());
     loaded_shared_ |= step.kind == Act::kLoad;
     stored_shared_ |= step.kind == Act::kStore;
     stored_ |= step.kind == Act::kAtomic || (remote && step.kind == Act::kStore);
@@ -349,17 +373,29 @@ bool Tracer::waits_anew(const Step& step, bool& asked) {
 }
 
 void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) {
-    unsigned long long lines[2 * kWarp];
+    unsigned long long lines[2 * kWarp], highest = 0;
     unsigned sectors[2 * kWarp], count = 0, last = 0;
-    for (unsigned i = 0; i < step.count; ++i) {
+    const bool in_line = step.in_line();
+    if (in_line) {
+        unsigned long long begin = step.address[0] >> 5,
+                           end = (step.address[step.count - 1] + step.bytes - 1) >> 5;
+        for (unsigned long long line = begin >> 2; line <= end >> 2; ++line) {
+            lines[count] = line;
+            sectors[count++] = (line == begin >> 2 ? 0xfu << (begin & 3) & 0xf : 0xfu) &
+                               (line == end >> 2 ? 0xfu >> (3 - (end & 3)) : 0xfu);
+        }
+    }
+    for (unsigned i = in_line ? step.count : 0; i < step.count; ++i) {
         unsigned long long begin = step.address[i] >> 5,
                            end = (step.address[i] + std::max(step.bytes, 1u) - 1) >> 5;
         for (unsigned long long sector = begin; sector <= end; ++sector) {
             unsigned long long line = sector >> 2;
             if (!count || lines[last] != line) {
-                for (last = 0; last < count && lines[last] != line;)
+                // Most go from lower addresses to higher ones.
+                for (last = line > highest ? count : 0; last < count && lines[last] != line;)
                     ++last;
                 if (last == count) {
+                    highest = std::max(highest, line);
                     lines[count] = line;
                     sectors[count++] = 0;
                 }
@@ -393,7 +429,7 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     TrafficCounts& traffic = counts_.traffic[range.buffer];
     traffic.lines += count;
     // L1 keeps its data in the same banks as shared memory, and its lines' tags in four others.
-    traffic.wavefronts += wavefronts_of(step, true);
+    traffic.wavefronts += wavefronts_of(step, true, in_line);
     traffic.lookups += lookups_of(lines, count, range.begin >> 7);
     switch (ask) {
     case Ask::kLoad:
@@ -405,12 +441,12 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
         ++traffic.store_requests;
         traffic.store_sectors += touched;
         traffic.store_lines += count;
-        traffic.sends += sends_of(step, lines, sectors, count);
+        traffic.sends += sends_of(step, lines, sectors, count, in_line);
         break;
     case Ask::kAtomic: {
         ++traffic.atomic_requests;
         traffic.atomic_sectors += touched;
-        traffic.sends += sends_of(step, lines, sectors, count);
+        traffic.sends += sends_of(step, lines, sectors, count, in_line);
         unsigned long long seen[kWarp];
         unsigned distinct = 0;
         for (unsigned i = 0; i < step.count; ++i) {
