@@ -37,6 +37,9 @@ struct Event {
     unsigned char bytes;
     unsigned short unused;
     unsigned long long address;
+    bool operator==(const Event& other) const {
+        return key == other.key && kind == other.kind && bytes == other.bytes && address == other.address;
+    }
 };
 
 constexpr size_t kEventsOfLane = 1 << 16; // that are kept between two barriers; the others are counted
@@ -69,6 +72,8 @@ struct Lane {
     std::vector<Copying> copying;         // on their way, the oldest first
     unsigned long long slept_ns = 0;
     const void* slept_at = nullptr;       // where it slept last
+    Event* passes = nullptr;              // its record then
+    Event* passed = nullptr;              // and at the sleep there before
     bool asked = false;                   // since then, for what another thread may write
     bool worked = false;                  // used memory since it asked what time it is
     unsigned long long waited_cycles = 0; // until a time had come

@@ -85,6 +85,7 @@ void Tracer::merge(unsigned number) {
         counts_.events += lanes[i].steps();
         counts_.dropped += lanes[i].dropped;
         lanes[i].begin = lanes[i].next = lanes[i].end = nullptr;
+        lanes[i].passed = lanes[i].passes = nullptr;
         lanes[i].dropped = 0;
     }
     unsigned last_place = kDone;
@@ -737,11 +738,18 @@ void Tracer::copy_lands(unsigned thread, bool for_arrival) {
 }
 
 // Who asks, sleeps and asks again waits for another thread: how often that goes on says something of this host. The first
-// time counts.
+// time counts, and of passes that are all alike one.
 void Tracer::sleeps(unsigned thread, unsigned nanoseconds, const void* site) {
     Lane& lane = lanes_[thread];
-    if (!lane.asked || lane.slept_at != site)
+    if (!lane.asked || lane.slept_at != site) {
         lane.slept_ns += std::min<Count>(nanoseconds, rules().longest_sleep_ns);
+        lane.passed = nullptr;
+    } else if (lane.passed && std::equal(lane.passed, lane.passes, lane.passes, lane.next)) {
+        lane.next = lane.passes;
+    } else {
+        lane.passed = lane.passes;
+    }
+    lane.passes = lane.next;
     lane.asked = false;
     lane.slept_at = site;
 }
