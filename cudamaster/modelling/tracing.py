@@ -11,8 +11,9 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,6 +28,7 @@ from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.observed import AGAIN, EventLine, LaunchLine, calls
 from cudamaster.profiling import ptxas
 
+_ALIKE = 0.02
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
 
 
@@ -51,9 +53,35 @@ def trace(
 
     In one process, which a fault ends: the cases behind it are run in another one. So is a case that left out blocks
     which proved to be needed, and what is behind it; if that was a first one, nothing is guessed of it any more.
+
+    What is said of launches that nothing steers (steering.py) is tried on the first case: if it has other counts with
+    its inputs and all that launches before left, that is not believed, and all cases are counted so.
     """
+    counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
+    unsteered = bool(_code_of(worker).unsteered)
+    guesses = unsteered and _guesses(worker)
+    if not unsteered or not cases:
+        return counted(cases, guesses=False, believes=False)
+    found = counted(cases, guesses=guesses, believes=True)
+    if _alike(found[0], counted(cases[:1], guesses=False, believes=False)[0]):
+        return found
+    return counted(cases, guesses=False, believes=False)
+
+
+def _traced(
+    device: Observing,
+    judge: Path,
+    worker: Path,
+    cases: Sequence[str],
+    *,
+    guesses: bool,
+    believes: bool,
+    wanted: Gpu,
+    seed: int,
+    limit_s: float,
+) -> tuple[CallCounts | NoTrace, ...]:
+    """`trace`, which `believes` what is said of launches or not, and with `guesses` that of a first call, too."""
     found: list[CallCounts | NoTrace] = []
-    guesses = _guesses(worker)
     while len(found) < len(cases):
         left = cases[len(found) :]
         request = JudgeRequest(
@@ -75,7 +103,7 @@ def trace(
                 return device.run_observed(request, report, limit_s * many, notes)
 
             with progress.judging("counting for the model", report, len(left)):
-                counted = recorded(run, worker, left, wanted, seed, guesses=guesses)
+                counted = recorded(run, worker, left, wanted, seed, guesses=guesses, believes=believes)
             skipped = _left_out(report)
         results = iter(counted)
         stopped = False
@@ -88,6 +116,29 @@ def trace(
             found.append(one)
             stopped = isinstance(one, NoTrace) and number not in skipped
     return tuple(found)
+
+
+def _alike(one: CallCounts | NoTrace, other: CallCounts | NoTrace) -> bool:
+    """Whether two counts of a call differ by no more than the order in which blocks run makes them differ."""
+    if isinstance(one, NoTrace) or isinstance(other, NoTrace):
+        return one == other
+    here, there = list(_figures(one.model_dump())), list(_figures(other.model_dump()))
+    return len(here) == len(there) and all(
+        math.isclose(this, that, rel_tol=_ALIKE, abs_tol=2) for this, that in zip(here, there, strict=True)
+    )
+
+
+def _figures(value: object) -> Iterator[float]:
+    """The numbers in a record, but for those of buffers, which are numbered as they are met."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if name not in ("buffer", "bytes", "note"):
+                yield from _figures(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _figures(part)
+    elif isinstance(value, int | float):
+        yield value
 
 
 def _left_out(report: Path) -> dict[int, str]:
@@ -105,11 +156,12 @@ def recorded(
     seed: int = 0,
     *,
     guesses: bool = False,
+    believes: bool = True,
 ) -> tuple[CallCounts | NoTrace, ...]:
     """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable.
 
     By the seed a few blocks beside the sample are drawn. With `guesses` inputs were not made, and the first call leaves
-    out what probably nobody needs.
+    out what probably nobody needs; who `believes` what is said of launches leaves out what these do not need.
     """
     if not cases:
         return ()
@@ -117,7 +169,7 @@ def recorded(
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text(encoding="utf-8")) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
-        notes.write((_multiprocessor(wanted, seed) + _table(code, usage, guesses=guesses)).encode())
+        notes.write((_multiprocessor(wanted, seed) + _table(code, usage, guesses=guesses, believes=believes)).encode())
         notes.flush()
         after = notes.tell()
         ran = run(notes)
@@ -211,7 +263,7 @@ def _multiprocessor(wanted: Gpu, seed: int) -> str:
     return f"{of_sm}\n{counting.shipped().rules()}\n"
 
 
-def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool) -> str:
+def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes: bool) -> str:
     """What the observer reads then: a line for each place behind a call, with the instructions of its block."""
     lines = []
     for number, place in enumerate(code.order, 1):
@@ -225,7 +277,7 @@ def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool) -> str:
     lines += [f"! {numbers[place]}\n" for place in code.split if place in numbers]
     lines += [f"~ {numbers[place]}\n" for place in code.alone if place in numbers]
     lines += [f"+ {numbers[place]}\n" for place in code.ones if place in numbers]
-    lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered]
+    lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered if believes]
     lines += ["n\n", "i\n"] if guesses else []
     registers = {found.symbol: found.registers for found in usage}
     for place, symbol in code.functions.items():
