@@ -16,7 +16,7 @@ from cudamaster.modelling import tracing
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.modelling.gpu import Gpu, load
 from cudamaster.modelling.observed import AGAIN, Call, LaunchLine, calls
-from cudamaster.modelling.tracing import NoTrace, trace
+from cudamaster.modelling.tracing import NoTrace
 
 
 @pytest.fixture(scope="session")
@@ -110,9 +110,10 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
     processes: list[str] = []
 
     def recorded(
-        _: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int, *, guesses: bool
+        _: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int, *, guesses: bool, believes: bool
     ) -> list[CallCounts | NoTrace]:
         assert not guesses
+        assert not believes
         processes.append("".join(cases))
         reasons = {"b": AGAIN, "d": "a launch failed"}
         return [
@@ -123,8 +124,10 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
         ]
 
     monkeypatch.setattr(tracing, "recorded", recorded)
-    monkeypatch.setattr(tracing, "_guesses", lambda _: False)
-    found = trace(CpuDevice(), Path("judge"), Path("worker"), "abcde", wanted=load(), seed=1)
+    of_process = {"wanted": load(), "seed": 1, "limit_s": 120.0}
+    found = tracing._traced(
+        CpuDevice(), Path("judge"), Path("worker"), "abcde", guesses=False, believes=False, **of_process
+    )
     assert [each.reason if isinstance(each, NoTrace) else each.case for each in found] == [
         *("a", "b", "c", "a launch failed", "e"),
     ]
