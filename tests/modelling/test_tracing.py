@@ -64,6 +64,7 @@ CALLS = (
     "sleeps",
     "turns",
     "sleeps behind questions",
+    "work between sleeps",
     "behind a branch",
     "behind a store",
     "tickets",
@@ -261,6 +262,10 @@ def test_sleeps_count(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     assert only(calls, "waiting").slept_ns_of_warp.largest <= 100
     assert only(calls, "copy").slept_ns_of_warp.largest == 0
     assert only(calls, "sleeps behind questions").slept_ns_of_warp.largest == 300 + 500 + 200
+    assert loads(only(calls, "sleeps behind questions"))[0] <= 2 + 3
+    work = only(calls, "work between sleeps")
+    assert work.instructions_of_warp.largest > 200 * 100
+    assert sum(traffic.atomic_requests for traffic in work.traffic) == 200
     # Of its passes a few count: it asks again for as long as this host lets it.
     assert only(calls, "waiting for the first").traffic[1].load_requests < 10 * 2**14
 

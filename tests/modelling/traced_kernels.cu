@@ -340,6 +340,22 @@ __global__ void sleeping_kernel(float* out) {
     out[i] = 1.0f;
 }
 
+// Who works between two questions, or changes something, does not only wait.
+__global__ void working_kernel(volatile int* flag, float* out, int* sum, int times, int steps) {
+    float value = out[threadIdx.x];
+    for (int i = 0; i < times && *flag == 0; ++i) {
+#pragma unroll 1
+        for (int k = 0; k < steps; ++k)
+            value = value * 0.5f + 1.0f;
+        __nanosleep(0);
+    }
+    for (int i = 0; i < times && *flag == 0; ++i) {
+        atomicAdd(sum, 1);
+        __nanosleep(0);
+    }
+    out[threadIdx.x] = value;
+}
+
 // Behind a question each place where a thread sleeps counts once.
 __global__ void asking_kernel(volatile int* flag, float* out, int times) {
     if (*flag == 0)
@@ -581,6 +597,7 @@ int main(int argc, char**) {
     recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
     cudaMemset(counters, 0, 4);
     recorded([&] { asking_kernel<<<1, 32>>>(counters, out, 50); });
+    recorded([&] { working_kernel<<<1, 32>>>(counters, out, counters + 1, 200, 100); });
     recorded([&] { behind_store_kernel<false><<<1, 32>>>(in, out, 4); });
     recorded([&] { behind_store_kernel<true><<<1, 32>>>(in, out, 4); });
     recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });

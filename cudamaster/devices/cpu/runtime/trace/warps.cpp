@@ -737,14 +737,27 @@ void Tracer::copy_lands(unsigned thread, bool for_arrival) {
         lane.copying.erase(lane.copying.begin());
 }
 
+// Whether these steps do little but ask what is in memory.
+static bool only_asks(const Event* first, const Event* last) {
+    Count done = 0;
+    for (; first != last; ++first) {
+        if (first->kind == Act::kBlock)
+            done += place_weights[first->address];
+        else if (first->kind != Act::kLoad)
+            return false;
+    }
+    return done < kOfQuestion;
+}
+
 // Who asks, sleeps and asks again waits for another thread: how often that goes on says something of this host. The first
-// time counts, and of passes that are all alike one.
+// time counts, and of passes that are all alike and only ask, one.
 void Tracer::sleeps(unsigned thread, unsigned nanoseconds, const void* site) {
     Lane& lane = lanes_[thread];
     if (!lane.asked || lane.slept_at != site) {
         lane.slept_ns += std::min<Count>(nanoseconds, rules().longest_sleep_ns);
         lane.passed = nullptr;
-    } else if (lane.passed && std::equal(lane.passed, lane.passes, lane.passes, lane.next)) {
+    } else if (lane.passed && std::equal(lane.passed, lane.passes, lane.passes, lane.next) &&
+               only_asks(lane.passes, lane.next)) {
         lane.next = lane.passes;
     } else {
         lane.passed = lane.passes;
