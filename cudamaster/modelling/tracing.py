@@ -29,6 +29,7 @@ from cudamaster.modelling.observed import AGAIN, EventLine, LaunchLine, calls
 from cudamaster.profiling import ptxas
 
 _ALIKE = 0.02
+_IDLE = {"integer", "control", "other", "shuffle"}  # what loops that wait for another thread are made of
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
 
 
@@ -277,6 +278,8 @@ def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes:
     lines += [f"! {numbers[place]}\n" for place in code.split if place in numbers]
     lines += [f"~ {numbers[place]}\n" for place in code.alone if place in numbers]
     lines += [f"+ {numbers[place]}\n" for place in code.ones if place in numbers]
+    idle = (place for place, kinds in code.blocks.items() if _IDLE.issuperset(kinds))
+    lines += [f"? {numbers[place]}\n" for place in idle if place in numbers]
     lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered if believes]
     lines += ["n\n", "i\n"] if guesses else []
     registers = {found.symbol: found.registers for found in usage}

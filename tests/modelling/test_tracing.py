@@ -64,6 +64,8 @@ CALLS = (
     "sleeps",
     "turns",
     "sleeps behind questions",
+    "sums between sleeps",
+    "integers between sleeps",
     "behind a branch",
     "behind a store",
     "tickets",
@@ -263,6 +265,10 @@ def test_sleeps_count(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     assert only(calls, "sleeps behind questions").slept_ns_of_warp.largest == 300 + 500 + 200
     # Of its passes a few count: it asks again for as long as this host lets it.
     assert only(calls, "waiting for the first").traffic[1].load_requests < 10 * 2**14
+    assert only(calls, "sleeps behind questions").instructions_of_warp.largest < 50
+    # A loop may also work in each pass.
+    assert only(calls, "sums between sleeps").instructions.fma == 100 * 64
+    assert only(calls, "integers between sleeps").instructions.integer >= 100 * 64
 
 
 @pytest.mark.slow(but=["every second-256"])

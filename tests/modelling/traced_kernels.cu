@@ -351,6 +351,18 @@ __global__ void asking_kernel(volatile int* flag, float* out, int times) {
     out[threadIdx.x] = 1.0f;
 }
 
+// It asks and sleeps in each pass, but works, too: alone, in floating-point numbers or many integers, it waits for nobody.
+template <class Number> __global__ void hiding_kernel(volatile int* flag, Number* out, int passes) {
+    Number sum = out[threadIdx.x];
+    for (int i = 0; i < passes && *flag == 0; ++i) {
+#pragma unroll
+        for (int k = 0; k < 64; ++k)
+            sum = sum * Number(3) + Number(k);
+        __nanosleep(0);
+    }
+    out[threadIdx.x] = sum;
+}
+
 // Blocks take units of work from a common counter: each unit loads and stores `each` floats.
 __global__ void taking_kernel(int* counter, const float* in, float* out, int units, int each) {
     __shared__ int unit;
@@ -581,6 +593,8 @@ int main(int argc, char**) {
     recorded([&] { turns_kernel<<<2, 128>>>((int*)in, out); });
     cudaMemset(counters, 0, 4);
     recorded([&] { asking_kernel<<<1, 32>>>(counters, out, 50); });
+    recorded([&] { hiding_kernel<<<1, 32>>>(counters, out, 100); });
+    recorded([&] { hiding_kernel<<<1, 32>>>(counters, (int*)out, 100); });
     recorded([&] { behind_store_kernel<false><<<1, 32>>>(in, out, 4); });
     recorded([&] { behind_store_kernel<true><<<1, 32>>>(in, out, 4); });
     recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });

@@ -45,8 +45,10 @@ struct Program {
     std::vector<unsigned> loops;
     unsigned loop_of(unsigned order) const { return order < loops.size() ? loops[order] : 0; }
     // By a load's number: whether its value is split behind it; by a basic block's: whether it is a loop, or in one, whose
-    // passes wait for each other; by an atomic's number: whether lanes at one address of shared memory are one.
-    std::vector<bool> split, alone, ones;
+    // passes wait for each other; by an atomic's number: whether lanes at one address of shared memory are one; by a basic
+    // block's: whether a thread that waits may do nothing but this.
+    std::vector<bool> split, alone, ones, idle;
+    bool is_idle(unsigned order) const { return order < idle.size() && idle[order]; }
     bool is_one(unsigned order) const { return order < ones.size() && ones[order]; }
     bool is_split(unsigned order) const { return order < split.size() && split[order]; }
     std::unordered_map<unsigned, unsigned> registers; // of a kernel, by where it begins

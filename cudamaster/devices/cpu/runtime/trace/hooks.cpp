@@ -162,10 +162,10 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 // A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by; then the
 // table of instructions: a line "place instructions number" each, lines "< number origin" for loads whose address comes from
 // other loads, "@ number first" for basic blocks of a loop that is made one block, "! number" for loads whose values are split,
-// "~ number" for loops whose passes wait for each other, "+ number" for additions whose lanes at one address are one, "r place
-// registers" for kernels, "u place" for functions that no value in memory steers, with a 1 behind it if they call the kernel that
-// the launch names, "n" if all launches may be guessed to need nothing, "i" if inputs hold nothing, and the empty line that ends
-// it.
+// "~ number" for loops whose passes wait for each other, "+ number" for additions whose lanes at one address are one, "? number"
+// for basic blocks of which loops that wait may be made, "r place registers" for kernels, "u place" for functions that no value
+// in memory steers, with a 1 behind it if they call the kernel that the launch names, "n" if all launches may be guessed to need
+// nothing, "i" if inputs hold nothing, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -219,10 +219,11 @@ void read_program(int input) {
                 continue;
             }
             char sign[2] = {};
-            if (std::sscanf(line, "%1[!~+] %u", sign, &order) == 2 && order < kPlaces) {
+            if (std::sscanf(line, "%1[!~+?] %u", sign, &order) == 2 && order < kPlaces) {
                 std::vector<bool>& those = *sign == '!'   ? program.split
                                            : *sign == '~' ? program.alone
-                                                          : program.ones;
+                                           : *sign == '+' ? program.ones
+                                                          : program.idle;
                 those.resize(std::max<size_t>(those.size(), order + 1));
                 those[order] = true;
                 continue;

@@ -179,6 +179,7 @@ class Tracer {
     struct Step;
     void take(WarpTrace& warp, const Step& step);
     void pass(WarpTrace& warp, const Step& step, unsigned key, bool same);
+    bool only_asks(const Event* step, const Event* end) const;
     static Count wavefronts_of(const Step& step, bool shares, bool in_line);
     static Count sends_of(const Step& step, const unsigned long long* lines, const unsigned* sectors,
                           unsigned count, bool in_line);

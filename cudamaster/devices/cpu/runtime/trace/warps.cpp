@@ -737,14 +737,27 @@ void Tracer::copy_lands(unsigned thread, bool for_arrival) {
         lane.copying.erase(lane.copying.begin());
 }
 
+// Whether these steps of a thread are a few instructions without arithmetic of floating-point numbers or matrices.
+bool Tracer::only_asks(const Event* step, const Event* end) const {
+    Count all = 0;
+    for (; step != end; ++step)
+        if (step->kind == Act::kBlock) {
+            if (!program_->is_idle(step->key & kNumber))
+                return false;
+            all += program_->weights[step->address];
+        }
+    return all < kOfQuestion;
+}
+
 // Who asks, sleeps and asks again waits for another thread: how often that goes on says something of this host. The first
-// time counts, and of passes that are all alike one.
+// time counts, and of passes that only ask and are all alike one. A thread may also work and sleep once in each pass.
 void Tracer::sleeps(unsigned thread, unsigned nanoseconds, const void* site) {
     Lane& lane = lanes_[thread];
     if (!lane.asked || lane.slept_at != site) {
         lane.slept_ns += std::min<Count>(nanoseconds, rules().longest_sleep_ns);
         lane.passed = nullptr;
-    } else if (lane.passed && std::equal(lane.passed, lane.passes, lane.passes, lane.next)) {
+    } else if (lane.passed && std::equal(lane.passed, lane.passes, lane.passes, lane.next) &&
+               only_asks(lane.passes, lane.next)) {
         lane.next = lane.passes;
     } else {
         lane.passed = lane.passes;
