@@ -59,11 +59,10 @@ def trace(
     its inputs and all that launches before left, that is not believed, and all cases are counted so.
     """
     counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
-    unsteered = bool(_code_of(worker).unsteered)
-    guesses = unsteered and _guesses(worker)
-    if not unsteered or not cases:
+    some, every = _unsteered(worker)
+    if not some or not cases:
         return counted(cases, guesses=False, believes=False)
-    found = counted(cases, guesses=guesses, believes=True)
+    found = counted(cases, guesses=every, believes=True)
     if _alike(found[0], counted(cases[:1], guesses=False, believes=False)[0]):
         return found
     return counted(cases, guesses=False, believes=False)
@@ -248,11 +247,11 @@ def _is_read(worker: Path) -> bool:
     return kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns
 
 
-def _guesses(worker: Path) -> bool:
-    """Whether it seems that nothing in memory steers what any launch does."""
+def _unsteered(worker: Path) -> tuple[bool, bool]:
+    """Whether it seems that nothing in memory steers what some launch does; and whether that is so of every launch."""
     code = _code_of(worker)
     launched = {place for place, name in code.functions.items() if steering.launches(name)}
-    return launched <= set(code.unsteered)
+    return not launched.isdisjoint(code.unsteered), launched.issubset(code.unsteered)
 
 
 def _multiprocessor(wanted: Gpu, seed: int) -> str:
