@@ -277,8 +277,7 @@ def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes:
     lines += [f"! {numbers[place]}\n" for place in code.split if place in numbers]
     lines += [f"~ {numbers[place]}\n" for place in code.alone if place in numbers]
     lines += [f"+ {numbers[place]}\n" for place in code.ones if place in numbers]
-    idle = (place for place, kinds in code.blocks.items() if _IDLE.issuperset(kinds))
-    lines += [f"? {numbers[place]}\n" for place in idle if place in numbers]
+    lines += [f"w {place:x}\n" for place, kinds in code.blocks.items() if not _IDLE.issuperset(kinds)]
     lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered if believes]
     lines += ["n\n", "i\n"] if guesses else []
     registers = {found.symbol: found.registers for found in usage}

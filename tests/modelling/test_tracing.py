@@ -56,6 +56,7 @@ CALLS = (
     "rows",
     "second group",
     "second group, sums",
+    "second group, sums and questions",
     "waiting",
     "long cooperative",
     "waiting for the first",
@@ -617,7 +618,11 @@ def test_memory_from_the_heap_has_no_trace(program: Path) -> None:
 
 def test_work_beside_the_sample_has_no_trace(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     """Blocks 0 to 7 are in the sample and 8 to 15 are not: a kernel that knows so could do all of its work there."""
-    for name, kernel in (("second group", "second_group_kernel"), ("second group, sums", "second_group_sums_kernel")):
+    for name, kernel in (
+        ("second group", "second_group_kernel"),
+        ("second group, sums", "second_group_sums_kernel<false>"),
+        ("second group, sums and questions", "second_group_sums_kernel<true>"),
+    ):
         found = calls[name]
         assert isinstance(found, NoTrace)
         assert f"{kernel} that are not in the sample" in found.reason

@@ -277,13 +277,15 @@ __global__ void waiting_kernel(volatile int* flags, int* work, int steps) {
     }
 }
 
-// The same with arithmetic alone.
-__global__ void second_group_sums_kernel(const float* in, float* out) {
+// The same with arithmetic alone, or with questions between.
+template <bool kAsks> __global__ void second_group_sums_kernel(const float* in, float* out) {
+    __shared__ volatile float nothing[1];
+    nothing[0] = 0;
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = in[i];
     if (blockIdx.x / 8 == 1)
         for (int k = 0; k < 10000; ++k)
-            sum = sum * 0.5f + 1.0f;
+            sum = sum * 0.5f + (kAsks ? nothing[0] : 1.0f);
     out[i] = sum;
 }
 __global__ void second_group_kernel(const float* in, float* out, int n) {
@@ -569,7 +571,8 @@ int main(int argc, char**) {
         cudaMemcpy2D(out, 4096, in, 2048, 1024, 64, cudaMemcpyDeviceToDevice);
     });
     recorded([&] { second_group_kernel<<<256, 256>>>(in, out, 1 << 16); });
-    recorded([&] { second_group_sums_kernel<<<256, 64>>>(in, out); });
+    recorded([&] { second_group_sums_kernel<false><<<256, 64>>>(in, out); });
+    recorded([&] { second_group_sums_kernel<true><<<256, 64>>>(in, out); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<300, 32>>>(counters, (int*)out, 10); });
     recorded([&] {

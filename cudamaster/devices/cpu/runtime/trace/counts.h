@@ -36,8 +36,11 @@ constexpr int kLineBits = 31; // of lines within a range
 // What is known of the executable, by place: a place is behind a call, less than 16 MiB from where the program lies.
 // Pages that nothing touches take no memory.
 constexpr unsigned kPlaces = 1 << 24;
+constexpr unsigned kWork = 1 << 15; // a thread that waits does nothing like this
 struct Program {
+    // Instructions of basic blocks, with kWork if loops that wait are not made of such.
     unsigned short* weights = static_cast<unsigned short*>(std::calloc(kPlaces, sizeof(unsigned short)));
+    unsigned weight_of(unsigned place) const { return weights[place] & ~kWork; }
     unsigned* orders = static_cast<unsigned*>(std::calloc(kPlaces, sizeof(unsigned)));
     // By a load's number in that order: the numbers of the loads that its address is made from.
     std::vector<std::vector<unsigned>> origins;
@@ -45,10 +48,8 @@ struct Program {
     std::vector<unsigned> loops;
     unsigned loop_of(unsigned order) const { return order < loops.size() ? loops[order] : 0; }
     // By a load's number: whether its value is split behind it; by a basic block's: whether it is a loop, or in one, whose
-    // passes wait for each other; by an atomic's number: whether lanes at one address of shared memory are one; by a basic
-    // block's: whether a thread that waits may do nothing but this.
-    std::vector<bool> split, alone, ones, idle;
-    bool is_idle(unsigned order) const { return order < idle.size() && idle[order]; }
+    // passes wait for each other; by an atomic's number: whether lanes at one address of shared memory are one.
+    std::vector<bool> split, alone, ones;
     bool is_one(unsigned order) const { return order < ones.size() && ones[order]; }
     bool is_split(unsigned order) const { return order < split.size() && split[order]; }
     std::unordered_map<unsigned, unsigned> registers; // of a kernel, by where it begins

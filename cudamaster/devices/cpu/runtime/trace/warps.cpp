@@ -117,7 +117,7 @@ void Tracer::merge(unsigned number) {
         if (first->kind == Act::kBlock) {
             auto place = static_cast<unsigned>(first->address);
             counts_.execute(place, step.count);
-            warp.instructions += program_->weights[place];
+            warp.instructions += program_->weight_of(place);
             pass(warp, step, lowest, place == last_place);
             last_place = place;
             continue;
@@ -742,9 +742,10 @@ bool Tracer::only_asks(const Event* step, const Event* end) const {
     Count all = 0;
     for (; step != end; ++step)
         if (step->kind == Act::kBlock) {
-            if (!program_->is_idle(step->key & kNumber))
+            unsigned weight = program_->weights[step->address];
+            if (weight & kWork)
                 return false;
-            all += program_->weights[step->address];
+            all += weight;
         }
     return all < kOfQuestion;
 }
