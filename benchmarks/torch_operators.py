@@ -113,7 +113,7 @@ def table(path: Path) -> str:
             return "-"
         times = one["device_us"]["median"], ours["device_us"]["median"]
         apart = [time - empty["device_us"]["median"] for time in times] if empty else []
-        return f"{times[0] / times[1]:.2f}" + (f" ({apart[0] / apart[1]:.2f})" if apart else "")
+        return f"{times[0] / times[1]:.2f}" + (f" ({apart[0] / apart[1]:.2f})" if apart and min(apart) > 0 else "")
 
     for case in saved["cases"]:
         found = case["contenders"]

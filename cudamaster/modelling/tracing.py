@@ -29,6 +29,7 @@ from cudamaster.modelling.observed import AGAIN, EventLine, LaunchLine, calls
 from cudamaster.profiling import ptxas
 
 _ALIKE = 0.02
+_IDLE = {"integer", "control", "other", "shuffle"}  # what loops that wait for another thread are made of
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
 
 
@@ -58,11 +59,10 @@ def trace(
     its inputs and all that launches before left, that is not believed, and all cases are counted so.
     """
     counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
-    unsteered = bool(_code_of(worker).unsteered)
-    guesses = unsteered and _guesses(worker)
-    if not unsteered or not cases:
+    some, every = _unsteered(worker)
+    if not some or not cases:
         return counted(cases, guesses=False, believes=False)
-    found = counted(cases, guesses=guesses, believes=True)
+    found = counted(cases, guesses=every, believes=True)
     if _alike(found[0], counted(cases[:1], guesses=False, believes=False)[0]):
         return found
     return counted(cases, guesses=False, believes=False)
@@ -247,11 +247,11 @@ def _is_read(worker: Path) -> bool:
     return kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns
 
 
-def _guesses(worker: Path) -> bool:
-    """Whether it seems that nothing in memory steers what any launch does."""
+def _unsteered(worker: Path) -> tuple[bool, bool]:
+    """Whether it seems that nothing in memory steers what some launch does; and whether that is so of every launch."""
     code = _code_of(worker)
     launched = {place for place, name in code.functions.items() if steering.launches(name)}
-    return launched <= set(code.unsteered)
+    return not launched.isdisjoint(code.unsteered), launched.issubset(code.unsteered)
 
 
 def _multiprocessor(wanted: Gpu, seed: int) -> str:
@@ -277,6 +277,7 @@ def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes:
     lines += [f"! {numbers[place]}\n" for place in code.split if place in numbers]
     lines += [f"~ {numbers[place]}\n" for place in code.alone if place in numbers]
     lines += [f"+ {numbers[place]}\n" for place in code.ones if place in numbers]
+    lines += [f"w {place:x}\n" for place, kinds in code.blocks.items() if not _IDLE.issuperset(kinds)]
     lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered if believes]
     lines += ["n\n", "i\n"] if guesses else []
     registers = {found.symbol: found.registers for found in usage}

@@ -13,7 +13,7 @@ from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Ran
 from cudamaster.modelling import tracing
-from cudamaster.modelling.counts import CallCounts
+from cudamaster.modelling.counts import CallCounts, Instructions, Launch, Spread, Traffic
 from cudamaster.modelling.gpu import Gpu, load
 from cudamaster.modelling.observed import AGAIN, Call, LaunchLine, calls
 from cudamaster.modelling.tracing import NoTrace
@@ -132,6 +132,60 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
         *("a", "b", "c", "a launch failed", "e"),
     ]
     assert processes == ["abcde", "bcde", "e"]
+
+
+def launch_of(sectors: float, waits: float) -> CallCounts:
+    nothing = Spread(mean=0, largest=0)
+    launch = Launch(
+        kernel="kernel",
+        grid=(8, 1, 1),
+        block=(32, 1, 1),
+        dynamic_shared_bytes=0,
+        instructions=Instructions(integer=1000),
+        traffic=(Traffic(buffer=1, bytes=4096, load_sectors=sectors),),
+        barriers=nothing,
+        waits_of_warp=Spread(mean=waits, largest=waits),
+        cold_waits_of_warp=nothing,
+        far_waits_of_warp=nothing,
+        instructions_of_warp=nothing,
+    )
+    return CallCounts(version=1, case="first", events=(launch,))
+
+
+MADE = launch_of(1000, 1)
+
+
+@pytest.mark.parametrize(
+    ("whole", "alike"),
+    [
+        (launch_of(1019, 1), True),
+        (launch_of(1030, 1), False),
+        (launch_of(1000, 3), True),
+        (launch_of(1000, 4), False),
+        (MADE.model_copy(update={"events": 2 * MADE.events}), False),
+        (NoTrace("it took too long"), False),
+    ],
+)
+@pytest.mark.parametrize(("some", "every"), [(False, False), (True, False), (True, True)])
+def test_what_is_said_is_believed_where_the_first_case_is_the_same_without(
+    monkeypatch: pytest.MonkeyPatch, whole: CallCounts | NoTrace, *, alike: bool, some: bool, every: bool
+) -> None:
+    """Where nothing is said of a launch, nothing is counted twice."""
+    made: list[tuple[int, bool, bool]] = []
+
+    def traced(*given: object, guesses: bool, believes: bool, **_: object) -> tuple[CallCounts | NoTrace, ...]:
+        cases = given[3]
+        assert isinstance(cases, list)
+        made.append((len(cases), guesses, believes))
+        return (MADE if believes else whole,) * len(cases)
+
+    monkeypatch.setattr(tracing, "_unsteered", lambda _: (some, every))
+    monkeypatch.setattr(tracing, "_traced", traced)
+    found = tracing.trace(CpuDevice(), Path("judge"), Path("worker"), ["a", "b"], wanted=load(), seed=1)
+    believed = some and alike
+    assert found == (MADE if believed else whole,) * 2
+    tried = [(2, every, True), (1, False, False)] if some else []
+    assert made == tried + ([] if believed else [(2, False, False)])
 
 
 @pytest.mark.parametrize("threads", ["1", "4"])

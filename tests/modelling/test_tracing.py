@@ -56,6 +56,7 @@ CALLS = (
     "rows",
     "second group",
     "second group, sums",
+    "second group, sums and questions",
     "waiting",
     "long cooperative",
     "waiting for the first",
@@ -65,6 +66,8 @@ CALLS = (
     "turns",
     "sleeps behind questions",
     "work between sleeps",
+    "sums between sleeps",
+    "integers between sleeps",
     "behind a branch",
     "behind a store",
     "tickets",
@@ -268,6 +271,10 @@ def test_sleeps_count(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     assert sum(traffic.atomic_requests for traffic in work.traffic) == 200
     # Of its passes a few count: it asks again for as long as this host lets it.
     assert only(calls, "waiting for the first").traffic[1].load_requests < 10 * 2**14
+    assert only(calls, "sleeps behind questions").instructions_of_warp.largest < 50
+    # A loop may also work in each pass.
+    assert only(calls, "sums between sleeps").instructions.fma == 100 * 64
+    assert only(calls, "integers between sleeps").instructions.integer >= 100 * 64
 
 
 @pytest.mark.slow(but=["every second-256"])
@@ -616,7 +623,11 @@ def test_memory_from_the_heap_has_no_trace(program: Path) -> None:
 
 def test_work_beside_the_sample_has_no_trace(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     """Blocks 0 to 7 are in the sample and 8 to 15 are not: a kernel that knows so could do all of its work there."""
-    for name, kernel in (("second group", "second_group_kernel"), ("second group, sums", "second_group_sums_kernel")):
+    for name, kernel in (
+        ("second group", "second_group_kernel"),
+        ("second group, sums", "second_group_sums_kernel<false>"),
+        ("second group, sums and questions", "second_group_sums_kernel<true>"),
+    ):
         found = calls[name]
         assert isinstance(found, NoTrace)
         assert f"{kernel} that are not in the sample" in found.reason

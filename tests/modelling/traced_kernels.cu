@@ -277,13 +277,15 @@ __global__ void waiting_kernel(volatile int* flags, int* work, int steps) {
     }
 }
 
-// The same with arithmetic alone.
-__global__ void second_group_sums_kernel(const float* in, float* out) {
+// The same with arithmetic alone, or with questions between.
+template <bool kAsks> __global__ void second_group_sums_kernel(const float* in, float* out) {
+    __shared__ volatile float nothing[1];
+    nothing[0] = 0;
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = in[i];
     if (blockIdx.x / 8 == 1)
         for (int k = 0; k < 10000; ++k)
-            sum = sum * 0.5f + 1.0f;
+            sum = sum * 0.5f + (kAsks ? nothing[0] : 1.0f);
     out[i] = sum;
 }
 __global__ void second_group_kernel(const float* in, float* out, int n) {
@@ -365,6 +367,18 @@ __global__ void asking_kernel(volatile int* flag, float* out, int times) {
     for (int i = 0; i < times && *flag == 0; ++i)
         __nanosleep(200);
     out[threadIdx.x] = 1.0f;
+}
+
+// It asks and sleeps in each pass, but works, too: alone, in floating-point numbers or many integers, it waits for nobody.
+template <class Number> __global__ void hiding_kernel(volatile int* flag, Number* out, int passes) {
+    Number sum = out[threadIdx.x];
+    for (int i = 0; i < passes && *flag == 0; ++i) {
+#pragma unroll
+        for (int k = 0; k < 64; ++k)
+            sum = sum * Number(3) + Number(k);
+        __nanosleep(0);
+    }
+    out[threadIdx.x] = sum;
 }
 
 // Blocks take units of work from a common counter: each unit loads and stores `each` floats.
@@ -573,7 +587,8 @@ int main(int argc, char**) {
         cudaMemcpy2D(out, 4096, in, 2048, 1024, 64, cudaMemcpyDeviceToDevice);
     });
     recorded([&] { second_group_kernel<<<256, 256>>>(in, out, 1 << 16); });
-    recorded([&] { second_group_sums_kernel<<<256, 64>>>(in, out); });
+    recorded([&] { second_group_sums_kernel<false><<<256, 64>>>(in, out); });
+    recorded([&] { second_group_sums_kernel<true><<<256, 64>>>(in, out); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<300, 32>>>(counters, (int*)out, 10); });
     recorded([&] {
@@ -598,6 +613,8 @@ int main(int argc, char**) {
     cudaMemset(counters, 0, 4);
     recorded([&] { asking_kernel<<<1, 32>>>(counters, out, 50); });
     recorded([&] { working_kernel<<<1, 32>>>(counters, out, counters + 1, 200, 100); });
+    recorded([&] { hiding_kernel<<<1, 32>>>(counters, out, 100); });
+    recorded([&] { hiding_kernel<<<1, 32>>>(counters, (int*)out, 100); });
     recorded([&] { behind_store_kernel<false><<<1, 32>>>(in, out, 4); });
     recorded([&] { behind_store_kernel<true><<<1, 32>>>(in, out, 4); });
     recorded([&] { tickets_kernel<<<1, 32>>>(in, out, counters); });

@@ -393,11 +393,6 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
     return taint, stack, given, values, near
 
 
-def _is_known(called: str) -> bool:
-    """Whether what a function of the executor does need not be looked for in its code."""
-    return any(each(called) for each in (_OUT, _PURE, _FRAGMENTS, _EXCHANGES, _ANSWERS))
-
-
 def _of(bits: int, level: int) -> int:
     return level if bits else 0
 

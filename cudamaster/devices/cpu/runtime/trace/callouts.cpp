@@ -14,6 +14,7 @@ __thread Tracer* recorder;
 __thread Count accesses;
 __thread Count instructions;
 __thread Count instructions_at_question;
+__thread unsigned work_since_question;
 __thread Count multiplications;
 __thread Count steps_left;
 const char* program_base;
@@ -87,11 +88,18 @@ inline __attribute__((always_inline)) void asks(const volatile void* address) {
         tracer->asks(worker->linear, reinterpret_cast<uintptr_t>(address));
 }
 
-// What it did since it asked before is what it does again and again, if that is little.
+// What it did since it asked before is what it does again and again, if that is little and no work.
 inline __attribute__((always_inline)) void waits() {
-    if (instructions - instructions_at_question < kOfQuestion)
+    if (!(work_since_question & kWork) && instructions - instructions_at_question < kOfQuestion)
         instructions = instructions_at_question;
     instructions_at_question = instructions;
+    work_since_question = 0;
+}
+
+inline __attribute__((always_inline)) void executes(const void* site) {
+    unsigned found = instructions_at(site);
+    instructions += found & ~kWork;
+    work_since_question |= found;
 }
 
 // A range is as many accesses of 16 bytes.
@@ -142,12 +150,12 @@ void __sanitizer_cov_trace_pc() {
             host_executes(__builtin_return_address(0));
             return;
         }
-        instructions += instructions_at(__builtin_return_address(0));
+        executes(__builtin_return_address(0));
         if (__builtin_expect(--steps_left == 0, 0))
             leave_out();
         return;
     }
-    instructions += instructions_at(__builtin_return_address(0));
+    executes(__builtin_return_address(0));
     if (__builtin_expect(--steps_left == 0, 0))
         leave_out();
     unsigned thread = worker->linear;

@@ -36,8 +36,11 @@ constexpr int kLineBits = 31; // of lines within a range
 // What is known of the executable, by place: a place is behind a call, less than 16 MiB from where the program lies.
 // Pages that nothing touches take no memory.
 constexpr unsigned kPlaces = 1 << 24;
+constexpr unsigned kWork = 1 << 15; // a thread that waits does nothing like this
 struct Program {
+    // Instructions of basic blocks, with kWork if loops that wait are not made of such.
     unsigned short* weights = static_cast<unsigned short*>(std::calloc(kPlaces, sizeof(unsigned short)));
+    unsigned weight_of(unsigned place) const { return weights[place] & ~kWork; }
     unsigned* orders = static_cast<unsigned*>(std::calloc(kPlaces, sizeof(unsigned)));
     // By a load's number in that order: the numbers of the loads that its address is made from.
     std::vector<std::vector<unsigned>> origins;

@@ -160,12 +160,12 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 }
 
 // A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by; then the
-// table of instructions: a line "place instructions number" each, lines "< number origin" for loads whose address comes from
-// other loads, "@ number first" for basic blocks of a loop that is made one block, "! number" for loads whose values are split,
-// "~ number" for loops whose passes wait for each other, "+ number" for additions whose lanes at one address are one, "r place
-// registers" for kernels, "u place" for functions that no value in memory steers, with a 1 behind it if they call the kernel that
-// the launch names, "n" if all launches may be guessed to need nothing, "i" if inputs hold nothing, and the empty line that ends
-// it.
+// table of instructions: a line "place instructions number" each, "w place" for blocks that loops which wait are not made of,
+// lines "< number origin" for loads whose address comes from other loads, "@ number first" for basic blocks of a loop that is
+// made one block, "! number" for loads whose values are split, "~ number" for loops whose passes wait for each other,
+// "+ number" for additions whose lanes at one address are one, "r place registers" for kernels, "u place" for functions that no
+// value in memory steers, with a 1 behind it if they call the kernel that the launch names, "n" if all launches may be guessed
+// to need nothing, "i" if inputs hold nothing, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -205,6 +205,10 @@ void read_program(int input) {
                 program.unsteered[place] = named != 0;
                 continue;
             }
+            if (std::sscanf(line, "w %x", &place) == 1) {
+                program.weights[place % kPlaces] |= kWork;
+                continue;
+            }
             if (line[0] == 'n') {
                 state().needed_then = 0;
                 continue;
@@ -229,7 +233,7 @@ void read_program(int input) {
             }
             if (std::sscanf(line, "%x %u %u", &place, &weight, &order) != 3)
                 break;
-            program.weights[place % kPlaces] = static_cast<unsigned short>(std::min(weight, 65535u));
+            program.weights[place % kPlaces] = static_cast<unsigned short>(std::min(weight, kWork - 1));
             program.orders[place % kPlaces] = order;
         }
         std::fclose(file);
@@ -355,7 +359,7 @@ unsigned clock_mhz() {
 __attribute__((noinline)) void host_executes(const void* site) {
     Recording& recording = state();
     if (recording.on)
-        recording.host_instructions += instructions_at(site);
+        recording.host_instructions += instructions_at(site) & ~kWork;
 }
 
 void host_reads(const void* address) {
@@ -558,6 +562,7 @@ void block_begins(Worker& self, unsigned long long number) {
     time_begins(recording.launches);
     recorder = nullptr;
     accesses = multiplications = instructions = instructions_at_question = 0;
+    work_since_question = 0;
     left_out = false;
     steps_left = launch ? steps_of(*self.job, *launch, block) : 0;
     if (!launch || !launch->plan.has(block))

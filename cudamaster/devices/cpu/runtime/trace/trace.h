@@ -179,6 +179,7 @@ class Tracer {
     struct Step;
     void take(WarpTrace& warp, const Step& step);
     void pass(WarpTrace& warp, const Step& step, unsigned key, bool same);
+    bool only_asks(const Event* step, const Event* end) const;
     static Count wavefronts_of(const Step& step, bool shares, bool in_line);
     static Count sends_of(const Step& step, const unsigned long long* lines, const unsigned* sectors,
                           unsigned count, bool in_line);
@@ -253,6 +254,7 @@ extern __thread Count accesses;
 // Instructions of all its threads, recorded or not, but for those between two questions of one who waits.
 extern __thread Count instructions;
 extern __thread Count instructions_at_question;
+extern __thread unsigned work_since_question; // has kWork if there was any
 constexpr Count kOfQuestion = 64;
 // What time it is for the thread; 0 outside of kernels (clock.cpp).
 Count time_of_thread();
@@ -276,7 +278,7 @@ struct Rules {
 const Rules& rules();
 // Cycles of the SM's clock in a microsecond.
 unsigned clock_mhz();
-// Instructions of a basic block.
+// Instructions of a basic block, and kWork.
 inline unsigned instructions_at(const void* site) {
     return place_weights[static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces];
 }

@@ -117,7 +117,7 @@ void Tracer::merge(unsigned number) {
         if (first->kind == Act::kBlock) {
             auto place = static_cast<unsigned>(first->address);
             counts_.execute(place, step.count);
-            warp.instructions += program_->weights[place];
+            warp.instructions += program_->weight_of(place);
             pass(warp, step, lowest, place == last_place);
             last_place = place;
             continue;
@@ -737,20 +737,22 @@ void Tracer::copy_lands(unsigned thread, bool for_arrival) {
         lane.copying.erase(lane.copying.begin());
 }
 
-// Whether these steps do little but ask what is in memory.
-static bool only_asks(const Event* first, const Event* last) {
-    Count done = 0;
-    for (; first != last; ++first) {
-        if (first->kind == Act::kBlock)
-            done += place_weights[first->address];
-        else if (first->kind != Act::kLoad)
+// Whether these steps of a thread only load, in a few instructions without arithmetic of floating-point numbers or matrices.
+bool Tracer::only_asks(const Event* step, const Event* end) const {
+    Count all = 0;
+    for (; step != end; ++step) {
+        if (step->kind == Act::kLoad)
+            continue;
+        unsigned weight = step->kind == Act::kBlock ? program_->weights[step->address] : kWork;
+        if (weight & kWork)
             return false;
+        all += weight;
     }
-    return done < kOfQuestion;
+    return all < kOfQuestion;
 }
 
 // Who asks, sleeps and asks again waits for another thread: how often that goes on says something of this host. The first
-// time counts, and of passes that are all alike and only ask, one.
+// time counts, and of passes that only ask and are all alike one. A thread may also work and sleep once in each pass.
 void Tracer::sleeps(unsigned thread, unsigned nanoseconds, const void* site) {
     Lane& lane = lanes_[thread];
     if (!lane.asked || lane.slept_at != site) {
