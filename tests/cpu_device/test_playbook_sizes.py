@@ -144,8 +144,20 @@ int main(int, char** words) {
 }
 """,
 }
+# Both programs end so: what is sorted is as expected.
+SORTED = """
+    Number* device = on_device(data);
+    CALL(device, N);
+    data = on_host(device, N);
+    for (int i = 0; i < N; ++i)
+        if (number(data[i]) != expected[i])
+            return 1;
+    return cudaDeviceSynchronize() != cudaSuccess;
+}
+"""
 # Numbers that sorting's blocks do not sample, and others at the places that they do sample.
-HIDDEN = """
+HIDDEN = (
+    """
 static float evenly(unsigned& seed) {
     seed = seed * 1664525u + 1013904223u;
     return (float)(seed >> 8) / (1 << 24);
@@ -194,17 +206,12 @@ int main(int, char** words) {
     for (Number& each : plain)
         each = (Number)evenly(seed);
     CALL(on_device(plain), N); // leaves its counters behind
-    Number* device = on_device(data);
-    CALL(device, N);
-    data = on_host(device, N);
-    for (int i = 0; i < N; ++i)
-        if (number(data[i]) != expected[i])
-            return 1;
-    return cudaDeviceSynchronize() != cudaSuccess;
-}
 """
+    + SORTED
+)
 # Few values that most numbers have, among others; numbers that crowd though none are equal; and an order.
-CROWDED = """
+CROWDED = (
+    """
 int main(int, char** words) {
     int N = std::atoi(words[1]), kind = std::atoi(words[2]);
     unsigned seed = 1;
@@ -238,15 +245,9 @@ int main(int, char** words) {
         expected[i] = number;
     }
     std::sort(expected.begin(), expected.end());
-    Number* device = on_device(data);
-    CALL(device, N);
-    data = on_host(device, N);
-    for (int i = 0; i < N; ++i)
-        if (number(data[i]) != expected[i])
-            return 1;
-    return cudaDeviceSynchronize() != cudaSuccess;
-}
 """
+    + SORTED
+)
 # Odd sizes are sorted as very long arrays are: by digits, in few blocks, those above 20000 with their states and with
 # memory of their own, or by counting, multiples of three in less shared memory. Of the others only multiples of four
 # get a cluster in fp32, and many buckets count as too large for a block.

@@ -72,8 +72,8 @@ struct Lane {
     std::vector<Copying> copying;         // on their way, the oldest first
     unsigned long long slept_ns = 0;
     const void* slept_at = nullptr;       // where it slept last
-    Event* passes = nullptr;              // its record then
-    Event* passed = nullptr;              // and at the sleep there before
+    Event* last_pass = nullptr;           // where the record of what came behind that sleep begins
+    Event* pass_before = nullptr;         // and behind the sleep there before
     bool asked = false;                   // since then, for what another thread may write
     bool worked = false;                  // used memory since it asked what time it is
     unsigned long long waited_cycles = 0; // until a time had come

@@ -85,7 +85,7 @@ void Tracer::merge(unsigned number) {
         counts_.events += lanes[i].steps();
         counts_.dropped += lanes[i].dropped;
         lanes[i].begin = lanes[i].next = lanes[i].end = nullptr;
-        lanes[i].passed = lanes[i].passes = nullptr;
+        lanes[i].last_pass = lanes[i].pass_before = nullptr;
         lanes[i].dropped = 0;
     }
     unsigned last_place = kDone;
@@ -757,14 +757,14 @@ void Tracer::sleeps(unsigned thread, unsigned nanoseconds, const void* site) {
     Lane& lane = lanes_[thread];
     if (!lane.asked || lane.slept_at != site) {
         lane.slept_ns += std::min<Count>(nanoseconds, rules().longest_sleep_ns);
-        lane.passed = nullptr;
-    } else if (lane.passed && std::equal(lane.passed, lane.passes, lane.passes, lane.next) &&
-               only_asks(lane.passes, lane.next)) {
-        lane.next = lane.passes;
+        lane.pass_before = nullptr;
+    } else if (lane.pass_before && std::equal(lane.pass_before, lane.last_pass, lane.last_pass, lane.next) &&
+               only_asks(lane.last_pass, lane.next)) {
+        lane.next = lane.last_pass;
     } else {
-        lane.passed = lane.passes;
+        lane.pass_before = lane.last_pass;
     }
-    lane.passes = lane.next;
+    lane.last_pass = lane.next;
     lane.asked = false;
     lane.slept_at = site;
 }
