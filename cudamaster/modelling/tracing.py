@@ -62,7 +62,7 @@ def trace(
     some, every = _unsteered(worker)
     if not some or not cases:
         return counted(cases, guesses=False, believes=False)
-    found = counted(cases, guesses=every, believes=True)
+    found = counted(cases, guesses=True, believes=True)
     if _alike(found[0], counted(cases[:1], guesses=False, believes=False)[0]):
         return found
     return counted(cases, guesses=False, believes=False)

@@ -54,7 +54,9 @@ _PURE = matching(
     r"|^_Z\d+__b?(?:float|half|low|high)\w*2float"
 )
 # Fragments and their products, which are told as places on the stack.
-_FRAGMENTS = matching(r"^_ZN6nvcuda4wmma\d+(?:mma_sync|load_matrix_sync|store_matrix_sync|fill_fragment)I")
+_FRAGMENTS = matching(
+    r"^_ZN6nvcuda4wmma\d+(?:mma_sync|load_matrix_sync|store_matrix_sync|fill_fragment)I|^_ZN14cudamaster_cpu3ptx8mma_syncI"
+)
 # They hand values from thread to thread, as many whatever these are.
 _EXCHANGES = matching(r"^cudamaster_cpu_barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot)_sync|3ptx9shfl_sync")
 # What these do and answer hangs on their arguments and on who came by, and on nothing in memory.
@@ -114,6 +116,7 @@ _LOWERS = matching(r"^(?!mov|lea|set|cmov|inc|cmp[bwlq]?$|test|bt[wlq]?$|punpckl
 _SMALL = matching(r"^\$0x[0-9a-f]{1,5}$")  # a number that is more than nothing
 _NARROW = matching(r"^%(?:[a-d][xlh]|[sd]il?|[bs]pl?|r\d+[wb])$")  # a part that leaves what is above it
 _BASES = ("%rbp", "%ebp", "%bp", "%bpl")
+_HALF = 4  # bytes of an address
 _RETURN = 8  # bytes above where a function's stack begins; what is behind was handed to it
 
 
@@ -174,6 +177,7 @@ class _Instruction:
     near: bool = False  # the result is where a built-in variable begins
     of_thread: bool = False  # what it loads lies close to where its address says in the thread's own memory
     fails: bool = False  # with some values
+    spoils: int = 0  # bits of the upper half of a word of the stack whose lower half it writes: no address is left there
     low: bool = False  # it stores below an address, which may be among registers' places
     reaches: int = 0  # bits of an address that it makes a lower one of
     called: str | None = None
@@ -385,7 +389,7 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
     taint = taint & kept | (target if loaded else 0)
     if step.flags:
         taint = (taint if _KEEPS_FLAGS(step.name) else taint & ~_FLAGS) | (_FLAGS if loaded else 0)
-    stack = stack & kept | (target if place else 0)
+    stack = stack & kept & ~step.spoils | (target if place else 0)
     given = given & ~target | (target if made == 1 else 0)
     values = values & ~target | (target if made == 2 else 0)
     kept_near = step.near or (step.replaces and near & step.sources != 0)
@@ -594,6 +598,8 @@ class _Reader:
         elif (slot := self._slot(operand)) is not None and "," not in operand:
             found.target = self._bytes(*slot, size)
             found.replaces = whole
+            if whole and size == _HALF and slot[1] % (2 * _HALF) == 0:
+                found.spoils = self._bytes(slot[0], slot[1] + _HALF, _HALF)
         elif slot is not None:
             self._takes(slot)
             found.addresses |= self._index(operand)
