@@ -203,6 +203,7 @@ struct Plan {
         auto after = std::upper_bound(groups.begin(), groups.end(), block);
         return after != groups.begin() && block - after[-1] < group_blocks;
     }
+    unsigned long long size() const { return groups.size() * group_blocks; }
     // Says first what a block costs: the first, and one in the middle and at the end. With each its whole cluster.
     bool tries(unsigned long long block) const {
         block -= block % cluster_blocks;

@@ -9,6 +9,7 @@
 // by the call before, or, if none of the program's launches is steered, for a first call too. A guess that was wrong is
 // written down and ends the process: the call is then the first of another one, where nothing is guessed.
 #include "observe.h"
+#include "trace/alike.h"
 #include "trace/trace.h"
 
 #include <link.h>
@@ -55,28 +56,56 @@ struct Multiprocessor {
            blocks = 32, clock_mhz = 1965;
 };
 
+// What was written of a launch that left out blocks, and itself without the lines that it touched, which are many.
+struct Written {
+    std::string line;
+    std::shared_ptr<Launch> launch;
+    bool by_roles = false; // the line has these in place of buffers
+};
+
+// Events of a block, and what its products of tensor cores take beside them.
+struct Cost {
+    Count events = 1, products = 0;
+    Count all() const { return events + products; }
+};
+
+// Launches that are alike: what a block costs, and by the size of the sample what was written, with roles for buffers. In
+// one call they all have the counts of the first, whose sample hangs on nothing that calls before have done.
+struct Alike {
+    Cost cost;
+    std::map<unsigned long long, Written> written;
+    Count call = 0;
+    Written* of_call = nullptr;
+    void is_of(Count now, Written& one) { call = now, of_call = &one; }
+};
+constexpr size_t kMostAlike = 1000; // that are kept
+
 struct Recording {
     bool on = false;
     int output = -1;
     Program program;
     Multiprocessor multiprocessor;
     Rules rules;
-    std::map<const void*, std::pair<unsigned, size_t>> allocations; // number and bytes, by address
-    unsigned numbers = 1;                                           // 0 are the program's own variables
+    Allocations allocations;
+    unsigned numbers = 1; // 0 are the program's own variables
     std::vector<Range> own;
     Count recorded = 0, executed = 0; // events of the call so far
     std::unique_ptr<Launch> launch;
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
     unsigned long long seed = 0;          // of which clusters are drawn: kernels do not know it
-    // Launches with long blocks that left out others, by what was written of their first cluster alone: what was written of
-    // them, and themselves without the lines that they touched, which are many.
-    std::map<std::string, std::pair<std::string, std::unique_ptr<Launch>>> written;
+    // Launches with long blocks that left out others, by what was written of their first cluster alone.
+    std::map<std::string, Written> written;
     // What would be written of the first cluster of the launch at hand, empty if its blocks are short.
     std::string first;
-    bool as_before = false;
+    // By what they were given and what their first cluster does.
+    std::map<std::string, Alike> alike;
+    std::string compared; // of the launch at hand, empty if it is not compared
+    Cost cost;
+    Names roles;                 // of its buffers
+    Written* again = nullptr;    // what is written of it again
     Count host_instructions = 0; // since the last event
-    Count launches = 0;
+    Count launches = 0, calls = 0;
     unsigned made = 0;          // launches of the call at hand so far
     unsigned needed = 0;        // the last of them whose results somebody needs
     unsigned needed_then = ~0u; // the same of the call before
@@ -405,7 +434,8 @@ void launch_begins(const Job& job) {
     if (!unsteered || recording.shared)
         needs_values();
     recording.first.clear();
-    recording.as_before = false;
+    recording.compared.clear();
+    recording.again = nullptr;
     ++recording.made;
     auto launch = std::make_unique<Launch>();
     launch->threads = job.threads;
@@ -445,6 +475,76 @@ Count steps_of(const Job& job, const Launch& launch, unsigned long long block) {
                                   : kExecutedOfCall / std::max<Count>(job.blocks, kTogether);
 }
 
+// Launches of one shape.
+std::string shape_of(const Job& job) {
+    const CudamasterCpuLaunch& shape = *job.launch;
+    char text[160];
+    std::snprintf(text, sizeof text, "%p %u %u %u %u", reinterpret_cast<const void*>(shape.invoke),
+                  shape.grid.x, shape.grid.y, shape.block.x, shape.block.y);
+    return text;
+}
+
+// The sample of a launch with so many of its shape before it: what was launched often is looked at less closely.
+Plan sample_of(const Job& job, const Cost& cost, unsigned before) {
+    const Recording& recording = state();
+    Count left = kRecordedOfCall - std::min(recording.recorded, kRecordedOfCall);
+    Count wanted = std::min(left / 4, kRecordedOfLaunch) / cost.events;
+    wanted = std::min<Count>(wanted, before < 8 ? kGroups * kGroupBlocks : before < 64 ? 16 : 4);
+    return plan_of(job, std::max<Count>(wanted, 3));
+}
+
+// Whether anybody needs what the launch leaves.
+bool is_needed(const Launch& launch) {
+    return launch.waiting || launch.talks || state().made <= state().needed_then;
+}
+
+// Only the first cluster of the launch is recorded: it is as one before it. A few are run beside it.
+bool is_written_again(const Job& job, Launch& launch, Written& before, unsigned drawn) {
+    state().again = &before;
+    launch.plan.groups = {0};
+    launch.plan.group_blocks = job.cluster_size;
+    launch.plan.only_those = true;
+    launch.stage = Stage::kAll;
+    launch.drawn = draw(launch.plan, drawn);
+    return !launch.drawn.empty();
+}
+
+// What was written of a launch that this one is like, by its first cluster too; null if there is none whose sample is as
+// large as this one's would be, or if its blocks would all be run.
+Written* one_like(const Job& job, const Launch& launch) {
+    Recording& recording = state();
+    const Count of_first = launch.events + launch.multiplications / kMultiplicationsOfEvent;
+    if (!launch.unsteered || is_needed(launch) || job.blocks == job.cluster_size ||
+        of_first * (job.blocks / job.cluster_size) <= kExecutedForNobody)
+        return nullptr;
+    const Count instructions = recording.host_instructions;
+    Given given = given_of(job, recording.allocations);
+    recording.host_instructions = instructions; // for the program's own code hands out the arguments
+    const std::string line = given.text.empty() ? "" : renamed(launch.line(job), given.roles);
+    if (line.empty())
+        return nullptr;
+    recording.compared = given.text + line;
+    recording.roles = std::move(given.roles);
+    auto found = recording.alike.find(recording.compared);
+    if (found == recording.alike.end())
+        return nullptr;
+    Alike& alike = found->second;
+    unsigned& before = recording.seen[shape_of(job)];
+    const Count all = alike.cost.all() * job.blocks,
+                may = kExecutedOfCall - std::min(recording.executed, kExecutedOfCall);
+    if (all <= std::min(may, kExecutedForNobody))
+        return nullptr;
+    if (alike.call != recording.calls) {
+        auto same = alike.written.find(sample_of(job, alike.cost, before).size());
+        if (same == alike.written.end())
+            return nullptr;
+        alike.is_of(recording.calls, same->second);
+    }
+    recording.lacking |= all <= may;
+    ++before;
+    return alike.of_call;
+}
+
 bool wants_pass(const Job& job, unsigned pass) {
     Recording& recording = state();
     Launch* launch = recording.launch.get();
@@ -455,18 +555,14 @@ bool wants_pass(const Job& job, unsigned pass) {
         launch->stage = Stage::kAll;
         return pass == 0;
     }
+    if (pass == 1)
+        if (Written* like = one_like(job, *launch))
+            return is_written_again(job, *launch, *like, kLeastDrawn);
     if (pass == 1 && launch->events > launch->traced * kLongBlock) {
         recording.first = launch->line(job);
-        recording.as_before =
-            recording.recorded >= kRecordedOfCall && recording.written.count(recording.first);
-        if (recording.as_before) {
-            launch->plan.groups = {0};
-            launch->plan.group_blocks = job.cluster_size;
-            launch->plan.only_those = true;
-            launch->stage = Stage::kAll;
-            launch->drawn = draw(launch->plan, 1);
-            return !launch->drawn.empty();
-        }
+        auto like = recording.written.find(recording.first);
+        if (recording.recorded >= kRecordedOfCall && like != recording.written.end())
+            return is_written_again(job, *launch, like->second, 1);
     }
     if (pass < 2) {
         launch->stage = pass == 0 ? Stage::kFirstBlock : Stage::kOtherTrials;
@@ -474,35 +570,46 @@ bool wants_pass(const Job& job, unsigned pass) {
             launch->common = launch->all;
         return true;
     }
-    if (pass > 2 || recording.as_before || launch->tried.size() == job.blocks)
+    if (pass > 2 || recording.again || launch->tried.size() == job.blocks)
         return false;
     launch->stage = Stage::kAll;
-    Count each = std::max<Count>((launch->events + launch->dropped) / std::max<Count>(launch->traced, 1), 1);
-    const CudamasterCpuLaunch& shape = *job.launch;
-    char text[160];
-    std::snprintf(text, sizeof text, "%p %u %u %u %u", reinterpret_cast<const void*>(shape.invoke),
-                  shape.grid.x, shape.grid.y, shape.block.x, shape.block.y);
-    unsigned before = recording.seen[text]++;
-    Count left = kRecordedOfCall - std::min(recording.recorded, kRecordedOfCall);
-    Count wanted = std::min(left / 4, kRecordedOfLaunch) / each;
-    // What was launched often before is looked at less closely.
-    wanted = std::min<Count>(wanted, before < 8 ? kGroups * kGroupBlocks : before < 64 ? 16 : 4);
-    launch->plan = plan_of(job, std::max<Count>(wanted, 3));
+    const Count traced = std::max<Count>(launch->traced, 1);
+    const Cost cost = {std::max<Count>((launch->events + launch->dropped) / traced, 1),
+                       launch->multiplications / traced / kMultiplicationsOfEvent};
+    unsigned before = recording.seen[shape_of(job)]++;
+    launch->plan = sample_of(job, cost, before);
     Count most = launch->waiting ? kExecutedWaiting : kExecutedOfCall;
-    Count of_products =
-        launch->multiplications / std::max<Count>(launch->traced, 1) / kMultiplicationsOfEvent;
-    Count all = (each + of_products) * job.blocks, may = most - std::min(recording.executed, most);
-    const bool needed = launch->waiting || launch->talks || recording.made <= recording.needed_then;
-    launch->plan.only_those = all > (needed ? may : std::min(may, kExecutedForNobody));
+    Count all = cost.all() * job.blocks, may = most - std::min(recording.executed, most);
+    launch->plan.only_those = all > (is_needed(*launch) ? may : std::min(may, kExecutedForNobody));
     recording.lacking = recording.lacking || (launch->plan.only_those && all <= may);
     recording.executed += launch->plan.only_those ? 0 : all;
+    recording.cost = cost;
     if (launch->plan.only_those) {
-        Count cost = (each + of_products) * job.cluster_size;
-        Count drawn =
-            before < 8 ? std::clamp<Count>(kExecutedToCompare / cost, kLeastDrawn, kMostDrawn) : kLeastDrawn;
+        Count drawn = before < 8 ? std::clamp<Count>(kExecutedToCompare / (cost.all() * job.cluster_size),
+                                                     kLeastDrawn, kMostDrawn)
+                                 : kLeastDrawn;
         launch->drawn = draw(launch->plan, static_cast<unsigned>(drawn));
     }
     return true;
+}
+
+// Others may be as this one, which left out blocks.
+void keep(std::string line, std::shared_ptr<Launch> launch) {
+    Recording& recording = state();
+    launch->groups.clear();
+    launch->all = launch->common = {};
+    if (std::string roles = recording.compared.empty() ? "" : renamed(line, recording.roles);
+        !roles.empty()) {
+        if (recording.alike.size() >= kMostAlike)
+            recording.alike.clear();
+        Alike& alike = recording.alike[recording.compared];
+        alike.cost = recording.cost;
+        Written& written = alike.written[launch->plan.size()];
+        written = {std::move(roles), launch, true};
+        alike.is_of(recording.calls, written);
+    }
+    if (!recording.first.empty())
+        recording.written[recording.first] = {std::move(line), std::move(launch)};
 }
 
 void launch_ends(const Job& job) {
@@ -510,27 +617,27 @@ void launch_ends(const Job& job) {
     std::unique_ptr<Launch> launch = std::move(recording.launch);
     if (!launch || job.again.load()) // in clusters of another shape
         return;
-    recording.recorded += launch->events;
+    // The budget goes as if all had been counted.
+    recording.recorded +=
+        recording.again && recording.again->by_roles ? recording.again->launch->events : launch->events;
     if (launch->talks)
         needs_results();
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
-    else if (recording.as_before) {
-        const auto& [line, before] = recording.written[recording.first];
+    else if (recording.again) {
+        const auto& [line, before, by_roles] = *recording.again;
         before->drawn_accesses = launch->drawn_accesses;
         before->drawn_instructions = launch->drawn_instructions;
         const std::string anew = before->line(job);
         const auto [begin, end] = of_blocks_beside(line);
         const auto [from, to] = of_blocks_beside(anew);
-        write_all(line.substr(0, begin) + anew.substr(from, to - from) + line.substr(end));
+        const std::string whole = line.substr(0, begin) + anew.substr(from, to - from) + line.substr(end);
+        write_all(by_roles ? renamed(whole, reversed(recording.roles)) : whole);
     } else {
         std::string line = launch->line(job);
         write_all(line);
-        if (!recording.first.empty() && launch->plan.only_those && !launch->waiting && !launch->talks) {
-            launch->groups.clear();
-            launch->all = launch->common = {};
-            recording.written[recording.first] = {std::move(line), std::move(launch)};
-        }
+        if (launch->plan.only_those && !launch->waiting && !launch->talks)
+            keep(std::move(line), std::move(launch));
     }
 }
 
@@ -779,6 +886,7 @@ void recording(bool on) {
         recording.needed_then = recording.needed;
     recording.lacking = false;
     if (on) {
+        ++recording.calls;
         recording.made = recording.needed = 0;
         recording.recorded = recording.executed = recording.host_instructions = 0;
         recording.seen.clear();
