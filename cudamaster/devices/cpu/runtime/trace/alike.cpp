@@ -15,6 +15,7 @@ namespace {
 struct Comparing {
     const Allocations& allocations;
     Given given;
+    std::map<unsigned, uintptr_t> first; // pointer into an allocation, by its role
 
     // Pointers of a struct are at multiples of 8 bytes, a tensor map's too.
     void take(const unsigned char* value, size_t bytes) {
@@ -22,34 +23,37 @@ struct Comparing {
         for (; done + sizeof(uintptr_t) <= bytes; done += sizeof(uintptr_t)) {
             uintptr_t word = 0;
             std::memcpy(&word, value + done, sizeof word);
-            take_word(word);
+            if (unsigned number = number_of(word))
+                take_pointer(word, number);
+            else
+                given.text += " =" + std::to_string(word);
         }
         for (; done < bytes; ++done)
-            given.text += "," + std::to_string(value[done]);
-        given.text += ";";
+            given.text += ' ' + std::to_string(value[done]);
+        given.text += ';';
     }
-    void take_word(uintptr_t word) {
-        auto behind = allocations.upper_bound(reinterpret_cast<const void*>(word));
-        if (behind != allocations.begin()) {
-            const auto& [base, allocation] = *std::prev(behind);
-            const auto [number, bytes] = allocation;
-            const auto begin = reinterpret_cast<uintptr_t>(base);
-            if (word - begin <= bytes) { // an end belongs to what it ends
-                // Those from the last number on are one buffer, which has no role.
-                const auto next = static_cast<unsigned>(given.roles.size() + 1);
-                const unsigned role =
-                    number < kMostBuffers ? given.roles.try_emplace(number, next).first->second : 0;
-                given.text += ' ' + std::to_string(role);
-                for (size_t each : {bytes, word - begin, begin % 128})
-                    given.text += ":" + std::to_string(each);
-                return;
-            }
-        }
-        given.text += " =" + std::to_string(word);
+    // Of the allocation that has the address, 0 for none. From the last number on all are one buffer, which has no role.
+    unsigned number_of(uintptr_t address) const {
+        auto behind = allocations.upper_bound(reinterpret_cast<const void*>(address));
+        if (behind == allocations.begin())
+            return 0;
+        const auto& [base, allocation] = *std::prev(behind);
+        const auto [number, bytes] = allocation;
+        const bool has =
+            address - reinterpret_cast<uintptr_t>(base) <= bytes; // an end is that of what it ends
+        return has && number < kMostBuffers ? number : 0;
+    }
+    void take_pointer(uintptr_t address, unsigned number) {
+        const auto next = static_cast<unsigned>(given.roles.size() + 1);
+        const unsigned role = given.roles.try_emplace(number, next).first->second;
+        auto [found, is_first] = first.try_emplace(role, address);
+        given.text += ' ' + std::to_string(role) + (is_first ? '%' : '+') +
+                      std::to_string(is_first ? address % 128 : address - found->second);
     }
 };
 
-constexpr char kTraffic[] = ",\"traffic\":[", kShared[] = "],\"shared\":[", kBuffer[] = "{\"buffer\":";
+constexpr char kTraffic[] = ",\"traffic\":[", kShared[] = "],\"shared\":[",
+               kBuffer[] = "{\"buffer\":", kBytes[] = ",\"bytes\":", kLoad[] = ",\"load\":";
 
 } // namespace
 
@@ -65,31 +69,41 @@ Given given_of(const Job& job, const Allocations& allocations) {
     return std::move(comparing.given);
 }
 
+Names Given::to_roles() const {
+    Names names;
+    for (const auto& [number, role] : roles)
+        names[number] = {role, 0};
+    return names;
+}
+
+Names Given::from_roles(const Allocations& allocations) const {
+    Names names;
+    for (const auto& [base, allocation] : allocations)
+        if (auto found = roles.find(allocation.first); found != roles.end())
+            names[found->second] = allocation;
+    return names;
+}
+
 std::string renamed(const std::string& line, const Names& names) {
     const size_t begin = line.find(kTraffic) + std::strlen(kTraffic), end = line.find(kShared);
-    std::map<unsigned, std::string> parts; // what is written of a buffer, behind its number
+    std::map<unsigned, std::string> parts; // what is written of a buffer, by its other name
     for (size_t at = begin; at < end;) {
         at += std::strlen(kBuffer);
         const auto buffer = static_cast<unsigned>(std::strtoul(line.c_str() + at, nullptr, 10));
         const auto name = names.find(buffer);
         if (buffer && name == names.end())
             return {};
-        const size_t next = std::min(line.find(kBuffer, at), end);
-        const size_t from = line.find(',', at), last = next == end ? end : next - 1; // but for the comma
-        parts[buffer ? name->second : 0] = line.substr(from, last - from);
+        const size_t next = std::min(line.find(kBuffer, at), end), last = next == end ? end : next - 1;
+        const size_t from = line.find(buffer ? kLoad : kBytes, at);
+        const auto [other, bytes] = buffer ? name->second : std::pair{0u, size_t(0)};
+        parts[other] = kBuffer + std::to_string(other) + (buffer ? kBytes + std::to_string(bytes) : "") +
+                       line.substr(from, last - from);
         at = next;
     }
     std::string text = line.substr(0, begin);
-    for (const auto& [name, part] : parts)
-        text += (name == parts.begin()->first ? "" : ",") + (kBuffer + std::to_string(name)) + part;
+    for (const auto& [other, part] : parts)
+        text += (other == parts.begin()->first ? "" : ",") + part;
     return text + line.substr(end);
-}
-
-Names reversed(const Names& names) {
-    Names back;
-    for (const auto& [from, to] : names)
-        back[to] = from;
-    return back;
 }
 
 } // namespace trace

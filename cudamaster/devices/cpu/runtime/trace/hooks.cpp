@@ -102,7 +102,7 @@ struct Recording {
     std::map<std::string, Alike> alike;
     std::string compared; // of the launch at hand, empty if it is not compared
     Cost cost;
-    Names roles;                 // of its buffers
+    Given given;
     Written* again = nullptr;    // what is written of it again
     Count host_instructions = 0; // since the last event
     Count launches = 0, calls = 0;
@@ -518,13 +518,13 @@ Written* one_like(const Job& job, const Launch& launch) {
         of_first * (job.blocks / job.cluster_size) <= kExecutedForNobody)
         return nullptr;
     const Count instructions = recording.host_instructions;
-    Given given = given_of(job, recording.allocations);
+    recording.given = given_of(job, recording.allocations);
     recording.host_instructions = instructions; // for the program's own code hands out the arguments
-    const std::string line = given.text.empty() ? "" : renamed(launch.line(job), given.roles);
+    const std::string line =
+        recording.given.text.empty() ? "" : renamed(launch.line(job), recording.given.to_roles());
     if (line.empty())
         return nullptr;
-    recording.compared = given.text + line;
-    recording.roles = std::move(given.roles);
+    recording.compared = recording.given.text + line;
     auto found = recording.alike.find(recording.compared);
     if (found == recording.alike.end())
         return nullptr;
@@ -598,7 +598,7 @@ void keep(std::string line, std::shared_ptr<Launch> launch) {
     Recording& recording = state();
     launch->groups.clear();
     launch->all = launch->common = {};
-    if (std::string roles = recording.compared.empty() ? "" : renamed(line, recording.roles);
+    if (std::string roles = recording.compared.empty() ? "" : renamed(line, recording.given.to_roles());
         !roles.empty()) {
         if (recording.alike.size() >= kMostAlike)
             recording.alike.clear();
@@ -632,7 +632,7 @@ void launch_ends(const Job& job) {
         const auto [begin, end] = of_blocks_beside(line);
         const auto [from, to] = of_blocks_beside(anew);
         const std::string whole = line.substr(0, begin) + anew.substr(from, to - from) + line.substr(end);
-        write_all(by_roles ? renamed(whole, reversed(recording.roles)) : whole);
+        write_all(by_roles ? renamed(whole, recording.given.from_roles(recording.allocations)) : whole);
     } else {
         std::string line = launch->line(job);
         write_all(line);
