@@ -1,0 +1,135 @@
+"""Launches that differ only in the allocations they are given are counted once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from traced_program import traced_program
+
+from cudamaster.devices.process import run_limited
+from cudamaster.devices.protocol import Ran
+from cudamaster.modelling import tracing
+from cudamaster.modelling.gpu import load
+from cudamaster.modelling.observed import AGAIN, LaunchLine, calls
+from cudamaster.modelling.tracing import NoTrace
+
+COUNTED, LIKE = 32, 2  # blocks beside the sample that are run of a launch that is counted, and of one like it
+BESIDE = {"accesses": (0, 0, 0), "threads_instructions": (0, 0)}  # what is said of those
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """alike.cu, traced."""
+    return traced_program(tmp_path_factory, "alike.cu")
+
+
+def counted(program: Path, what: str, *, guesses: bool = True) -> tuple[list[list[LaunchLine]], list[str | None]]:
+    """The launches of the program's calls, and why calls were not counted."""
+    seen: list[list[LaunchLine]] = []
+
+    def run(notes: BinaryIO) -> Ran:
+        environment = {"CUDAMASTER_CPU_TRACE": str(notes.fileno())}
+        ran = run_limited([str(program), what], 120, environment=environment, held=[notes.fileno()])
+        after = notes.tell()
+        notes.seek(0)
+        text = notes.read().decode()
+        for call in calls(text[text.index("{") :]):
+            seen.append([line for line in call.lines if isinstance(line, LaunchLine)])
+        notes.seek(after)
+        return ran
+
+    cases = [what] * (2 if what in {"calls", "later"} else 1)
+    found = tracing.recorded(run, program, cases, load(), guesses=guesses)
+    return seen, [each.reason if isinstance(each, NoTrace) else None for each in found]
+
+
+def beside(launches: list[LaunchLine]) -> list[int]:
+    """How many blocks were run beside each sample."""
+    return [launch.accesses[2] for launch in launches]
+
+
+def figures(launches: list[LaunchLine]) -> list[LaunchLine]:
+    """All that is said of launches but of blocks beside the sample."""
+    return [launch.model_copy(update=BESIDE) for launch in launches]
+
+
+def without_numbers(launches: list[LaunchLine]) -> list[LaunchLine]:
+    """The same with buffers by their order, as a second call has others."""
+    return [
+        launch.model_copy(
+            update={
+                "traffic": [each.model_copy(update={"buffer": at}) for at, each in enumerate(launch.traffic)],
+            }
+        )
+        for launch in figures(launches)
+    ]
+
+
+@pytest.mark.parametrize("how", ["alike", "struct"])
+def test_like_launches_have_the_counts_that_they_would_have_by_themselves(program: Path, how: str) -> None:
+    """An argument that changes nothing makes launches be counted one by one."""
+    (like,), reasons = counted(program, how)
+    (apart,), _ = counted(program, "different" if how == "alike" else "not comparable")
+    assert reasons == [None]
+    assert beside(like) == [COUNTED, LIKE, LIKE]
+    assert beside(apart) == [COUNTED] * 3
+    assert {each.left_out for each in like} == {True}
+    if how == "alike":
+        assert figures(like) == figures(apart)
+    assert [[(each.buffer, each.bytes) for each in launch.traffic] for launch in like] == [
+        [(each.buffer, each.bytes) for each in launch.traffic] for launch in apart
+    ]
+
+
+def test_an_argument_that_changes_other_blocks_than_the_first_counts(program: Path) -> None:
+    (launches,), _ = counted(program, "others")
+    assert beside(launches) == [COUNTED] * 3
+    first, second, third = (launch.threads_instructions[0] for launch in launches)
+    assert first < second < third
+
+
+def test_where_a_pointer_is_in_a_line_counts_and_where_the_line_is_does_not(program: Path) -> None:
+    (launches,), _ = counted(program, "place")
+    assert beside(launches) == [COUNTED, LIKE, COUNTED, LIKE]
+    stored = [sum(traffic.store[1] for traffic in launch.traffic) for launch in launches]
+    assert stored[0] == stored[1] < stored[2] == stored[3]
+
+
+def test_how_far_pointers_into_one_allocation_are_apart_counts(program: Path) -> None:
+    (launches,), _ = counted(program, "within")
+    assert beside(launches) == [COUNTED, COUNTED, LIKE]
+
+
+def test_launches_of_later_calls_are_like_those_of_earlier_ones(program: Path) -> None:
+    (first, second), reasons = counted(program, "calls")
+    assert reasons == [None, None]
+    assert beside(first) == [COUNTED, LIKE, LIKE]
+    assert beside(second) == [LIKE] * 3
+    assert without_numbers(first) == without_numbers(second)
+    numbers = [{traffic.buffer for launch in call for traffic in launch.traffic} for call in (first, second)]
+    assert numbers[0].isdisjoint(numbers[1])
+
+
+def test_so_are_those_of_a_graph(program: Path) -> None:
+    (of_graph,), _ = counted(program, "graph")
+    (alike,), _ = counted(program, "alike")
+    assert beside(of_graph) == [COUNTED] + [LIKE] * 5
+    assert figures(of_graph) == figures(alike) * 2
+
+
+def test_work_that_others_of_its_blocks_do_is_found(program: Path) -> None:
+    """A kernel may go by the address itself."""
+    (launches,), (reason,) = counted(program, "uneven")
+    assert beside(launches) == [COUNTED, LIKE]
+    assert "do far more" in (reason or "")
+
+
+def test_a_launch_that_is_steered_needs_what_like_ones_left_out(program: Path) -> None:
+    """In the second call, which then is the first of another process. There all blocks are run."""
+    _, reasons = counted(program, "later")
+    assert reasons == [None, AGAIN]
+    (first, _), _ = counted(program, "later", guesses=False)
+    assert [launch.left_out for launch in first] == [False] * 3
+    assert beside(first) == [launch.blocks - launch.traced for launch in first]
