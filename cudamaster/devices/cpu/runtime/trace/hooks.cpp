@@ -534,13 +534,16 @@ Written* one_like(const Job& job, const Launch& launch) {
                 may = kExecutedOfCall - std::min(recording.executed, kExecutedOfCall);
     if (all <= std::min(may, kExecutedForNobody))
         return nullptr;
+    const Count sample = sample_of(job, alike.cost, before).size();
     if (alike.call != recording.calls) {
-        auto same = alike.written.find(sample_of(job, alike.cost, before).size());
+        auto same = alike.written.find(sample);
         if (same == alike.written.end())
             return nullptr;
         alike.is_of(recording.calls, same->second);
     }
     recording.lacking |= all <= may;
+    // Others are counted as if this one were, too.
+    recording.recorded += (sample - job.cluster_size) * alike.cost.events;
     ++before;
     return alike.of_call;
 }
@@ -598,6 +601,7 @@ void keep(std::string line, std::shared_ptr<Launch> launch) {
     Recording& recording = state();
     launch->groups.clear();
     launch->all = launch->common = {};
+    launch->atomics.clear();
     if (std::string roles = recording.compared.empty() ? "" : renamed(line, recording.given.to_roles());
         !roles.empty()) {
         if (recording.alike.size() >= kMostAlike)
@@ -617,9 +621,7 @@ void launch_ends(const Job& job) {
     std::unique_ptr<Launch> launch = std::move(recording.launch);
     if (!launch || job.again.load()) // in clusters of another shape
         return;
-    // The budget goes as if all had been counted.
-    recording.recorded +=
-        recording.again && recording.again->by_roles ? recording.again->launch->events : launch->events;
+    recording.recorded += launch->events;
     if (launch->talks)
         needs_results();
     if (job.failed.load() || !launch->traced)
