@@ -6,11 +6,11 @@
 
 extern "C" void cudamaster_cpu_record(int on);
 
-// The first block makes 100 passes, the others as many as it is told. What is called nothing changes nothing.
+// The first block makes 100 passes, others more than it is told. What is called nothing changes nothing.
 __global__ void plain_kernel(const float* in, float* out, int n, int others, [[maybe_unused]] int nothing) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
-    for (int k = 0; k < (blockIdx.x ? others : 100); ++k)
+    for (int k = 0; k < (blockIdx.x ? others + blockIdx.x % 64 : 100); ++k)
         sum = fmaxf(sum * 0.5f, in[(i + 33 * k) % n]);
     out[i] = sum;
 }
@@ -23,7 +23,7 @@ struct Given {
 __global__ void struct_kernel(Given given) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
-    for (int k = 0; k < 100; ++k)
+    for (int k = 0; k < 100 + blockIdx.x % 64; ++k)
         sum = fmaxf(sum * 0.5f, given.in[(i + 33 * k) % given.n]);
     given.out[i] = sum;
 }
@@ -36,7 +36,7 @@ struct Copied : Given {
 __global__ void copied_kernel(Copied given) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
-    for (int k = 0; k < 100; ++k)
+    for (int k = 0; k < 100 + blockIdx.x % 64; ++k)
         sum = fmaxf(sum * 0.5f, given.in[(i + 33 * k) % given.n]);
     given.out[i] = sum;
 }
@@ -95,9 +95,9 @@ int main(int, char** words) {
         if (what == 'g') {
             cudaGraphLaunch(made, nullptr);
             cudaGraphLaunch(made, nullptr);
-        } else if (what == 'u') {
+        } else if (what == 'u' || what == 'e') {
             float* even = c + (reinterpret_cast<uintptr_t>(c) & 4096) / 4;
-            for (int k : {0, 1024})
+            for (int k : {what == 'u' ? 0 : 1024, 1024})
                 uneven_kernel<<<blocks, threads>>>(a, even + k, n);
         } else if (what == 'p') { // the same place of a line, and others
             for (int k : {0, 32, 1, 33})

@@ -15,7 +15,6 @@ from cudamaster.modelling.gpu import load
 from cudamaster.modelling.observed import AGAIN, LaunchLine, calls
 from cudamaster.modelling.tracing import NoTrace
 
-COUNTED, LIKE = 32, 2  # blocks beside the sample that are run of a launch that is counted, and of one like it
 BESIDE = {"accesses": (0, 0, 0), "threads_instructions": (0, 0)}  # what is said of those
 
 
@@ -45,9 +44,13 @@ def counted(program: Path, what: str, *, guesses: bool = True) -> tuple[list[lis
     return seen, [each.reason if isinstance(each, NoTrace) else None for each in found]
 
 
-def beside(launches: list[LaunchLine]) -> list[int]:
-    """How many blocks were run beside each sample."""
-    return [launch.accesses[2] for launch in launches]
+def kinds(launches: list[LaunchLine]) -> list[int]:
+    """Of each launch the number of that whose counts it has: what blocks did that were drawn for it is said of both.
+
+    All blocks make different numbers of passes, and each launch that is counted has others drawn.
+    """
+    drawn = [(launch.accesses, launch.threads_instructions) for launch in launches]
+    return [drawn.index(each) for each in drawn]
 
 
 def figures(launches: list[LaunchLine]) -> list[LaunchLine]:
@@ -73,8 +76,8 @@ def test_like_launches_have_the_counts_that_they_would_have_by_themselves(progra
     (like,), reasons = counted(program, how)
     (apart,), _ = counted(program, "different" if how == "alike" else "not comparable")
     assert reasons == [None]
-    assert beside(like) == [COUNTED, LIKE, LIKE]
-    assert beside(apart) == [COUNTED] * 3
+    assert kinds(like) == [0, 0, 0]
+    assert kinds(apart) == [0, 1, 2]
     assert {each.left_out for each in like} == {True}
     if how == "alike":
         assert figures(like) == figures(apart)
@@ -85,28 +88,27 @@ def test_like_launches_have_the_counts_that_they_would_have_by_themselves(progra
 
 def test_an_argument_that_changes_other_blocks_than_the_first_counts(program: Path) -> None:
     (launches,), _ = counted(program, "others")
-    assert beside(launches) == [COUNTED] * 3
+    assert kinds(launches) == [0, 1, 2]
     first, second, third = (launch.threads_instructions[0] for launch in launches)
     assert first < second < third
 
 
 def test_where_a_pointer_is_in_a_line_counts_and_where_the_line_is_does_not(program: Path) -> None:
     (launches,), _ = counted(program, "place")
-    assert beside(launches) == [COUNTED, LIKE, COUNTED, LIKE]
+    assert kinds(launches) == [0, 0, 2, 2]
     stored = [sum(traffic.store[1] for traffic in launch.traffic) for launch in launches]
     assert stored[0] == stored[1] < stored[2] == stored[3]
 
 
 def test_how_far_pointers_into_one_allocation_are_apart_counts(program: Path) -> None:
     (launches,), _ = counted(program, "within")
-    assert beside(launches) == [COUNTED, COUNTED, LIKE]
+    assert kinds(launches) == [0, 1, 0]
 
 
 def test_launches_of_later_calls_are_like_those_of_earlier_ones(program: Path) -> None:
     (first, second), reasons = counted(program, "calls")
     assert reasons == [None, None]
-    assert beside(first) == [COUNTED, LIKE, LIKE]
-    assert beside(second) == [LIKE] * 3
+    assert kinds(first + second) == [0] * 6
     assert without_numbers(first) == without_numbers(second)
     numbers = [{traffic.buffer for launch in call for traffic in launch.traffic} for call in (first, second)]
     assert numbers[0].isdisjoint(numbers[1])
@@ -115,15 +117,19 @@ def test_launches_of_later_calls_are_like_those_of_earlier_ones(program: Path) -
 def test_so_are_those_of_a_graph(program: Path) -> None:
     (of_graph,), _ = counted(program, "graph")
     (alike,), _ = counted(program, "alike")
-    assert beside(of_graph) == [COUNTED] + [LIKE] * 5
+    assert kinds(of_graph) == [0] * 6
     assert figures(of_graph) == figures(alike) * 2
 
 
-def test_work_that_others_of_its_blocks_do_is_found(program: Path) -> None:
+def test_one_that_is_like_another_only_in_its_first_block_is_counted(program: Path) -> None:
     """A kernel may go by the address itself."""
     (launches,), (reason,) = counted(program, "uneven")
-    assert beside(launches) == [COUNTED, LIKE]
-    assert "do far more" in (reason or "")
+    assert reason is None
+    assert {launch.left_out for launch in launches} == {True}
+    even, uneven = (launch.threads_instructions[0] / launch.traced for launch in launches)
+    assert uneven > 5 * even
+    ((alone, like),), _ = counted(program, "elsewhere")
+    assert figures([launches[1]]) == figures([alone]) == figures([like])
 
 
 def test_a_launch_that_is_steered_needs_what_like_ones_left_out(program: Path) -> None:
@@ -132,4 +138,4 @@ def test_a_launch_that_is_steered_needs_what_like_ones_left_out(program: Path) -
     assert reasons == [None, AGAIN]
     (first, _), _ = counted(program, "later", guesses=False)
     assert [launch.left_out for launch in first] == [False] * 3
-    assert beside(first) == [launch.blocks - launch.traced for launch in first]
+    assert [launch.accesses[2] for launch in first] == [launch.blocks - launch.traced for launch in first]

@@ -211,6 +211,8 @@ struct Plan {
     }
 };
 
+using Work = std::map<unsigned long long, std::pair<Count, Count>>; // accesses and instructions of blocks
+
 enum class Stage { kFirstBlock, kOtherTrials, kAll };
 
 // One launch that is recorded.
@@ -250,17 +252,25 @@ struct Launch {
     // and instructions of each block.
     std::vector<unsigned long long> drawn;
     std::vector<Count> drawn_accesses, drawn_instructions;
+    Work drawn_work;
+    void forget_drawn() {
+        drawn.clear();
+        drawn_accesses.clear();
+        drawn_instructions.clear();
+        drawn_work.clear();
+    }
     bool draws(unsigned long long block) const {
         return std::binary_search(drawn.begin(), drawn.end(), block - block % plan.cluster_blocks);
     }
 
     std::atomic<Count> multiplications{0}; // of blocks that are recorded
 
-    void note(Count accesses, Count instructions, Count multiplied, bool recorded) {
+    void note(unsigned long long block, Count accesses, Count instructions, Count multiplied, bool recorded) {
         if (!recorded && !drawn.empty()) {
             std::lock_guard<std::mutex> lock(mutex);
             drawn_accesses.push_back(accesses);
             drawn_instructions.push_back(instructions);
+            drawn_work[block] = {accesses, instructions};
             return;
         }
         (recorded ? own_accesses : other_accesses) += accesses;

@@ -59,8 +59,7 @@ struct Multiprocessor {
 // What was written of a launch that left out blocks, and itself without the lines that it touched, which are many.
 struct Written {
     std::string line;
-    std::shared_ptr<Launch> launch;
-    bool by_roles = false; // the line has these in place of buffers
+    std::unique_ptr<Launch> launch;
 };
 
 // Events of a block, and what its products of tensor cores take beside them.
@@ -69,14 +68,19 @@ struct Cost {
     Count all() const { return events + products; }
 };
 
-// Launches that are alike: what a block costs, and by the size of the sample what was written, with roles for buffers. In
-// one call they all have the counts of the first, whose sample hangs on nothing that calls before have done.
+// What was written of one of the launches that are alike, with roles for buffers, and what blocks beside its sample did.
+struct Like {
+    std::string line;
+    Work drawn;
+};
+
+// Launches that are alike: what a block costs, and by the size of the sample what was written. In one call they all have the
+// counts of the first, whose sample hangs on nothing that calls before have done.
 struct Alike {
     Cost cost;
-    std::map<unsigned long long, Written> written;
+    std::map<unsigned long long, Like> written;
     Count call = 0;
-    Written* of_call = nullptr;
-    void is_of(Count now, Written& one) { call = now, of_call = &one; }
+    const Like* of_call = nullptr;
 };
 constexpr size_t kMostAlike = 1000; // that are kept
 
@@ -103,7 +107,9 @@ struct Recording {
     std::string compared; // of the launch at hand, empty if it is not compared
     Cost cost;
     Given given;
-    Written* again = nullptr;    // what is written of it again
+    bool as_before = false;
+    const Like* like = nullptr;  // what is written of it again if blocks beside its first cluster do the same
+    bool unlike = false;         // they did not
     Count host_instructions = 0; // since the last event
     Count launches = 0, calls = 0;
     unsigned made = 0;          // launches of the call at hand so far
@@ -344,19 +350,22 @@ Plan plan_of(const Job& job, Count wanted) {
     return plan;
 }
 
+// By the seed, which kernels do not know.
+unsigned long long draw_number() {
+    unsigned long long mixed = state().seed += 0x9e3779b97f4a7c15; // splitmix64
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+    return mixed ^ mixed >> 31;
+}
+
 // At most so many clusters that are not in the sample, at random places. They say whether those in the sample are like
 // others: a kernel may know which these are.
 std::vector<unsigned long long> draw(const Plan& plan, unsigned most) {
-    Recording& recording = state();
     const unsigned long long size = plan.cluster_blocks, clusters = plan.blocks / size;
     std::set<unsigned long long> found;
     // A grid that is not much more than its sample may have fewer.
     for (unsigned tried = 0; tried < 8 * most && found.size() < most; ++tried) {
-        unsigned long long mixed = recording.seed += 0x9e3779b97f4a7c15; // splitmix64
-        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
-        mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
-        mixed ^= mixed >> 31;
-        if (unsigned long long block = mixed % clusters * size; !plan.has(block))
+        if (unsigned long long block = draw_number() % clusters * size; !plan.has(block))
             found.insert(block);
     }
     return {found.begin(), found.end()};
@@ -435,7 +444,8 @@ void launch_begins(const Job& job) {
         needs_values();
     recording.first.clear();
     recording.compared.clear();
-    recording.again = nullptr;
+    recording.as_before = recording.unlike = false;
+    recording.like = nullptr;
     ++recording.made;
     auto launch = std::make_unique<Launch>();
     launch->threads = job.threads;
@@ -498,20 +508,29 @@ bool is_needed(const Launch& launch) {
     return launch.waiting || launch.talks || state().made <= state().needed_then;
 }
 
-// Only the first cluster of the launch is recorded: it is as one before it. A few are run beside it.
-bool is_written_again(const Job& job, Launch& launch, Written& before, unsigned drawn) {
-    state().again = &before;
+// Only the first cluster of the launch is recorded, and those that are drawn are run beside it.
+bool runs_beside_first(const Job& job, Launch& launch, std::vector<unsigned long long> drawn) {
     launch.plan.groups = {0};
     launch.plan.group_blocks = job.cluster_size;
     launch.plan.only_those = true;
     launch.stage = Stage::kAll;
-    launch.drawn = draw(launch.plan, drawn);
+    launch.drawn = std::move(drawn);
     return !launch.drawn.empty();
 }
 
-// What was written of a launch that this one is like, by its first cluster too; null if there is none whose sample is as
-// large as this one's would be, or if its blocks would all be run.
-Written* one_like(const Job& job, const Launch& launch) {
+// Some of the clusters that were run beside a launch's sample, at least one.
+std::vector<unsigned long long> draw_again(const Job& job, const Work& drawn) {
+    std::set<unsigned long long> found;
+    for (unsigned i = 0; i < kLeastDrawn; ++i) {
+        const auto block = std::next(drawn.begin(), static_cast<long>(draw_number() % drawn.size()))->first;
+        found.insert(block - block % job.cluster_size);
+    }
+    return {found.begin(), found.end()};
+}
+
+// What was written of a launch that this one seems to be like: by what it is given, and by its first cluster. Null if there is
+// none with a sample as large as this one's would be, or if its blocks would all be run.
+const Like* one_like(const Job& job, const Launch& launch) {
     Recording& recording = state();
     const Count of_first = launch.events + launch.multiplications / kMultiplicationsOfEvent;
     if (!launch.unsteered || is_needed(launch) || job.blocks == job.cluster_size ||
@@ -529,23 +548,32 @@ Written* one_like(const Job& job, const Launch& launch) {
     if (found == recording.alike.end())
         return nullptr;
     Alike& alike = found->second;
-    unsigned& before = recording.seen[shape_of(job)];
     const Count all = alike.cost.all() * job.blocks,
                 may = kExecutedOfCall - std::min(recording.executed, kExecutedOfCall);
     if (all <= std::min(may, kExecutedForNobody))
         return nullptr;
-    const Count sample = sample_of(job, alike.cost, before).size();
-    if (alike.call != recording.calls) {
-        auto same = alike.written.find(sample);
-        if (same == alike.written.end())
-            return nullptr;
-        alike.is_of(recording.calls, same->second);
-    }
-    recording.lacking |= all <= may;
-    // Others are counted as if this one were, too.
-    recording.recorded += (sample - job.cluster_size) * alike.cost.events;
+    if (alike.call == recording.calls)
+        return alike.of_call;
+    auto same = alike.written.find(sample_of(job, alike.cost, recording.seen[shape_of(job)]).size());
+    return same == alike.written.end() ? nullptr : &same->second;
+}
+
+// It is like that one. What is left of budgets is what it would be if this one had been counted.
+void is_like(const Job& job, const Like& one) {
+    Recording& recording = state();
+    Alike& alike = recording.alike[recording.compared];
+    alike.call = recording.calls;
+    alike.of_call = &one;
+    recording.lacking |=
+        alike.cost.all() * job.blocks <= kExecutedOfCall - std::min(recording.executed, kExecutedOfCall);
+    unsigned& before = recording.seen[shape_of(job)];
+    recording.recorded += (sample_of(job, alike.cost, before).size() - job.cluster_size) * alike.cost.events;
     ++before;
-    return alike.of_call;
+}
+
+// Whether blocks did what they did of a launch before.
+bool did_the_same(const Work& blocks, const Work& before) {
+    return !blocks.empty() && std::includes(before.begin(), before.end(), blocks.begin(), blocks.end());
 }
 
 bool wants_pass(const Job& job, unsigned pass) {
@@ -558,14 +586,26 @@ bool wants_pass(const Job& job, unsigned pass) {
         launch->stage = Stage::kAll;
         return pass == 0;
     }
-    if (pass == 1)
-        if (Written* like = one_like(job, *launch))
-            return is_written_again(job, *launch, *like, kLeastDrawn);
+    if (pass == 1 && (recording.like = one_like(job, *launch)))
+        return runs_beside_first(job, *launch, draw_again(job, recording.like->drawn));
+    if (pass == 2 && recording.like) {
+        if (did_the_same(launch->drawn_work, recording.like->drawn)) {
+            is_like(job, *recording.like);
+            return false;
+        }
+        recording.like = nullptr;
+        recording.unlike = true;
+        recording.waited = 0;
+        launch->forget_drawn();
+        launch->plan = plan_of(job, kGroups * kGroupBlocks);
+    }
+    pass -= recording.unlike;
     if (pass == 1 && launch->events > launch->traced * kLongBlock) {
         recording.first = launch->line(job);
-        auto like = recording.written.find(recording.first);
-        if (recording.recorded >= kRecordedOfCall && like != recording.written.end())
-            return is_written_again(job, *launch, like->second, 1);
+        recording.as_before =
+            recording.recorded >= kRecordedOfCall && recording.written.count(recording.first);
+        if (recording.as_before)
+            return runs_beside_first(job, *launch, draw(launch->plan, 1));
     }
     if (pass < 2) {
         launch->stage = pass == 0 ? Stage::kFirstBlock : Stage::kOtherTrials;
@@ -573,7 +613,7 @@ bool wants_pass(const Job& job, unsigned pass) {
             launch->common = launch->all;
         return true;
     }
-    if (pass > 2 || recording.again || launch->tried.size() == job.blocks)
+    if (pass > 2 || recording.as_before || launch->tried.size() == job.blocks)
         return false;
     launch->stage = Stage::kAll;
     const Count traced = std::max<Count>(launch->traced, 1);
@@ -597,23 +637,24 @@ bool wants_pass(const Job& job, unsigned pass) {
 }
 
 // Others may be as this one, which left out blocks.
-void keep(std::string line, std::shared_ptr<Launch> launch) {
+void keep(std::string line, std::unique_ptr<Launch> launch) {
     Recording& recording = state();
+    if (!recording.compared.empty() && !launch->drawn_work.empty())
+        if (std::string roles = renamed(line, recording.given.to_roles()); !roles.empty()) {
+            if (recording.alike.size() >= kMostAlike)
+                recording.alike.clear();
+            Alike& alike = recording.alike[recording.compared];
+            alike.cost = recording.cost;
+            alike.call = recording.calls;
+            Like& like = alike.written[launch->plan.size()];
+            like = {std::move(roles), std::move(launch->drawn_work)};
+            alike.of_call = &like;
+        }
+    if (recording.first.empty())
+        return;
     launch->groups.clear();
     launch->all = launch->common = {};
-    launch->atomics.clear();
-    if (std::string roles = recording.compared.empty() ? "" : renamed(line, recording.given.to_roles());
-        !roles.empty()) {
-        if (recording.alike.size() >= kMostAlike)
-            recording.alike.clear();
-        Alike& alike = recording.alike[recording.compared];
-        alike.cost = recording.cost;
-        Written& written = alike.written[launch->plan.size()];
-        written = {std::move(roles), launch, true};
-        alike.is_of(recording.calls, written);
-    }
-    if (!recording.first.empty())
-        recording.written[recording.first] = {std::move(line), std::move(launch)};
+    recording.written[recording.first] = {std::move(line), std::move(launch)};
 }
 
 void launch_ends(const Job& job) {
@@ -626,15 +667,16 @@ void launch_ends(const Job& job) {
         needs_results();
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
-    else if (recording.again) {
-        const auto& [line, before, by_roles] = *recording.again;
+    else if (recording.like) {
+        write_all(renamed(recording.like->line, recording.given.from_roles(recording.allocations)));
+    } else if (recording.as_before) {
+        const auto& [line, before] = recording.written[recording.first];
         before->drawn_accesses = launch->drawn_accesses;
         before->drawn_instructions = launch->drawn_instructions;
         const std::string anew = before->line(job);
         const auto [begin, end] = of_blocks_beside(line);
         const auto [from, to] = of_blocks_beside(anew);
-        const std::string whole = line.substr(0, begin) + anew.substr(from, to - from) + line.substr(end);
-        write_all(by_roles ? renamed(whole, recording.given.from_roles(recording.allocations)) : whole);
+        write_all(line.substr(0, begin) + anew.substr(from, to - from) + line.substr(end));
     } else {
         std::string line = launch->line(job);
         write_all(line);
@@ -693,15 +735,16 @@ void block_begins(Worker& self, unsigned long long number) {
 void block_ends(Worker& self) {
     Tracer* tracer = recorder;
     Launch* launch = state().launch.get();
+    unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
     if (launch && (!self.block_failed || left_out))
-        launch->note(accesses, instructions, multiplications, tracer && !left_out);
+        launch->note(in_clusters(*self.job, block), accesses, instructions, multiplications,
+                     tracer && !left_out);
     if (!tracer)
         return;
     tracer->end_block();
     recorder = nullptr;
     if (tracer->talks())
         launch->talks = true;
-    unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
     if (!self.block_failed)
         state().launch->add(in_clusters(*self.job, block), tracer->counts(), tracer->lines());
 }
