@@ -105,6 +105,9 @@ int main(int, char** words) {
         } else if (what == 'w') { // within one allocation, nearer to each other or not
             for (int k : {n, n + 32, n})
                 plain_kernel<<<blocks, threads>>>(c, c + k, n, 100, 0);
+        } else if (what == 'f') { // few blocks, all of them in the sample
+            for (int others : {200, 200, 201})
+                plain_kernel<<<64, 256>>>(a, c, n, others, 0);
         } else {
             launches(nullptr);
             if (what == 'l' && call)

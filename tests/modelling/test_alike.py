@@ -93,6 +93,14 @@ def test_an_argument_that_changes_other_blocks_than_the_first_counts(program: Pa
     assert first < second < third
 
 
+def test_so_it_does_where_the_sample_is_all_blocks(program: Path) -> None:
+    (launches,), _ = counted(program, "few blocks")
+    assert [(launch.traced, launch.left_out, launch.accesses[2]) for launch in launches] == [(64, True, 0)] * 3
+    first, like, other = figures(launches)
+    assert first == like
+    assert sum(each.load[0] for each in first.traffic) < sum(each.load[0] for each in other.traffic)
+
+
 def test_where_a_pointer_is_in_a_line_counts_and_where_the_line_is_does_not(program: Path) -> None:
     (launches,), _ = counted(program, "place")
     assert kinds(launches) == [0, 0, 2, 2]

@@ -252,7 +252,7 @@ struct Launch {
     // and instructions of each block.
     std::vector<unsigned long long> drawn;
     std::vector<Count> drawn_accesses, drawn_instructions;
-    Work drawn_work;
+    Work own_work, drawn_work; // of recorded blocks, and of those
     void forget_drawn() {
         drawn.clear();
         drawn_accesses.clear();
@@ -266,8 +266,8 @@ struct Launch {
     std::atomic<Count> multiplications{0}; // of blocks that are recorded
 
     void note(unsigned long long block, Count accesses, Count instructions, Count multiplied, bool recorded) {
+        std::lock_guard<std::mutex> lock(mutex);
         if (!recorded && !drawn.empty()) {
-            std::lock_guard<std::mutex> lock(mutex);
             drawn_accesses.push_back(accesses);
             drawn_instructions.push_back(instructions);
             drawn_work[block] = {accesses, instructions};
@@ -277,6 +277,8 @@ struct Launch {
         (recorded ? own_instructions : other_instructions) += instructions;
         multiplications += recorded ? multiplied : 0;
         other_blocks += !recorded;
+        if (recorded)
+            own_work[block] = {accesses, instructions};
     }
     void add(unsigned long long block, const BlockCounts& counts, const LineSet& lines);
     std::string line(const Job& job) const; // JSON

@@ -68,10 +68,11 @@ struct Cost {
     Count all() const { return events + products; }
 };
 
-// What was written of one of the launches that are alike, with roles for buffers, and what blocks beside its sample did.
+// What was written of one of the launches that are alike, with roles for buffers, and what blocks beside its sample did, or
+// all blocks if they are in it.
 struct Like {
     std::string line;
-    Work drawn;
+    Work blocks;
 };
 
 // Launches that are alike: what a block costs, and by the size of the sample what was written. In one call they all have the
@@ -518,11 +519,11 @@ bool runs_beside_first(const Job& job, Launch& launch, std::vector<unsigned long
     return !launch.drawn.empty();
 }
 
-// Some of the clusters that were run beside a launch's sample, at least one.
-std::vector<unsigned long long> draw_again(const Job& job, const Work& drawn) {
+// Some of the clusters that these blocks are in, at least one.
+std::vector<unsigned long long> draw_of(const Job& job, const Work& blocks) {
     std::set<unsigned long long> found;
     for (unsigned i = 0; i < kLeastDrawn; ++i) {
-        const auto block = std::next(drawn.begin(), static_cast<long>(draw_number() % drawn.size()))->first;
+        const auto block = std::next(blocks.begin(), static_cast<long>(draw_number() % blocks.size()))->first;
         found.insert(block - block % job.cluster_size);
     }
     return {found.begin(), found.end()};
@@ -587,9 +588,9 @@ bool wants_pass(const Job& job, unsigned pass) {
         return pass == 0;
     }
     if (pass == 1 && (recording.like = one_like(job, *launch)))
-        return runs_beside_first(job, *launch, draw_again(job, recording.like->drawn));
+        return runs_beside_first(job, *launch, draw_of(job, recording.like->blocks));
     if (pass == 2 && recording.like) {
-        if (did_the_same(launch->drawn_work, recording.like->drawn)) {
+        if (did_the_same(launch->drawn_work, recording.like->blocks)) {
             is_like(job, *recording.like);
             return false;
         }
@@ -639,7 +640,8 @@ bool wants_pass(const Job& job, unsigned pass) {
 // Others may be as this one, which left out blocks.
 void keep(std::string line, std::unique_ptr<Launch> launch) {
     Recording& recording = state();
-    if (!recording.compared.empty() && !launch->drawn_work.empty())
+    Work& blocks = launch->traced == launch->plan.blocks ? launch->own_work : launch->drawn_work;
+    if (!recording.compared.empty() && !blocks.empty())
         if (std::string roles = renamed(line, recording.given.to_roles()); !roles.empty()) {
             if (recording.alike.size() >= kMostAlike)
                 recording.alike.clear();
@@ -647,7 +649,7 @@ void keep(std::string line, std::unique_ptr<Launch> launch) {
             alike.cost = recording.cost;
             alike.call = recording.calls;
             Like& like = alike.written[launch->plan.size()];
-            like = {std::move(roles), std::move(launch->drawn_work)};
+            like = {std::move(roles), std::move(blocks)};
             alike.of_call = &like;
         }
     if (recording.first.empty())
