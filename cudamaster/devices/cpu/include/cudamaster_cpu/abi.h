@@ -21,6 +21,8 @@ struct CudamasterCpuLaunch {
     // For a graph: a copy of the closure that lives on, and its end.
     void* (*keep)(const void* closure);
     void (*drop)(void* kept);
+    // Hands out each argument's bytes, and those of what the kernel is called by. False where they do not say what it is.
+    bool (*arguments)(const void* closure, void (*take)(void* to, const void* value, size_t bytes), void* to);
 };
 
 // What the lanes of one warp collective brought, and what its last arriver made of it.

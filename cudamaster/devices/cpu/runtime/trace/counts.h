@@ -203,12 +203,15 @@ struct Plan {
         auto after = std::upper_bound(groups.begin(), groups.end(), block);
         return after != groups.begin() && block - after[-1] < group_blocks;
     }
+    unsigned long long size() const { return groups.size() * group_blocks; }
     // Says first what a block costs: the first, and one in the middle and at the end. With each its whole cluster.
     bool tries(unsigned long long block) const {
         block -= block % cluster_blocks;
         return block == groups.front() || block == groups[groups.size() / 2] || block == groups.back();
     }
 };
+
+using Work = std::map<unsigned long long, std::pair<Count, Count>>; // accesses and instructions of blocks
 
 enum class Stage { kFirstBlock, kOtherTrials, kAll };
 
@@ -249,23 +252,33 @@ struct Launch {
     // and instructions of each block.
     std::vector<unsigned long long> drawn;
     std::vector<Count> drawn_accesses, drawn_instructions;
+    Work own_work, drawn_work; // of recorded blocks, and of those
+    void forget_drawn() {
+        drawn.clear();
+        drawn_accesses.clear();
+        drawn_instructions.clear();
+        drawn_work.clear();
+    }
     bool draws(unsigned long long block) const {
         return std::binary_search(drawn.begin(), drawn.end(), block - block % plan.cluster_blocks);
     }
 
     std::atomic<Count> multiplications{0}; // of blocks that are recorded
 
-    void note(Count accesses, Count instructions, Count multiplied, bool recorded) {
+    void note(unsigned long long block, Count accesses, Count instructions, Count multiplied, bool recorded) {
+        std::lock_guard<std::mutex> lock(mutex);
         if (!recorded && !drawn.empty()) {
-            std::lock_guard<std::mutex> lock(mutex);
             drawn_accesses.push_back(accesses);
             drawn_instructions.push_back(instructions);
+            drawn_work[block] = {accesses, instructions};
             return;
         }
         (recorded ? own_accesses : other_accesses) += accesses;
         (recorded ? own_instructions : other_instructions) += instructions;
         multiplications += recorded ? multiplied : 0;
         other_blocks += !recorded;
+        if (recorded)
+            own_work[block] = {accesses, instructions};
     }
     void add(unsigned long long block, const BlockCounts& counts, const LineSet& lines);
     std::string line(const Job& job) const; // JSON

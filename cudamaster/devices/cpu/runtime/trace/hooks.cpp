@@ -9,6 +9,7 @@
 // by the call before, or, if none of the program's launches is steered, for a first call too. A guess that was wrong is
 // written down and ends the process: the call is then the first of another one, where nothing is guessed.
 #include "observe.h"
+#include "trace/alike.h"
 #include "trace/trace.h"
 
 #include <link.h>
@@ -55,28 +56,63 @@ struct Multiprocessor {
            blocks = 32, clock_mhz = 1965;
 };
 
+// What was written of a launch that left out blocks, and itself without the lines that it touched, which are many.
+struct Written {
+    std::string line;
+    std::unique_ptr<Launch> launch;
+};
+
+// Events of a block, and what its products of tensor cores take beside them.
+struct Cost {
+    Count events = 1, products = 0;
+    Count all() const { return events + products; }
+};
+
+// What was written of one of the launches that are alike, with roles for buffers, and what blocks beside its sample did, or
+// all blocks if they are in it.
+struct Like {
+    std::string line;
+    Work blocks;
+};
+
+// Launches that are alike: what a block costs, and by the size of the sample what was written. In one call they all have the
+// counts of the first, whose sample hangs on nothing that calls before have done.
+struct Alike {
+    Cost cost;
+    std::map<unsigned long long, Like> written;
+    Count call = 0;
+    const Like* of_call = nullptr;
+};
+constexpr size_t kMostAlike = 1000; // that are kept
+
 struct Recording {
     bool on = false;
     int output = -1;
     Program program;
     Multiprocessor multiprocessor;
     Rules rules;
-    std::map<const void*, std::pair<unsigned, size_t>> allocations; // number and bytes, by address
-    unsigned numbers = 1;                                           // 0 are the program's own variables
+    Allocations allocations;
+    unsigned numbers = 1; // 0 are the program's own variables
     std::vector<Range> own;
     Count recorded = 0, executed = 0; // events of the call so far
     std::unique_ptr<Launch> launch;
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
     unsigned long long seed = 0;          // of which clusters are drawn: kernels do not know it
-    // Launches with long blocks that left out others, by what was written of their first cluster alone: what was written of
-    // them, and themselves without the lines that they touched, which are many.
-    std::map<std::string, std::pair<std::string, std::unique_ptr<Launch>>> written;
+    // Launches with long blocks that left out others, by what was written of their first cluster alone.
+    std::map<std::string, Written> written;
     // What would be written of the first cluster of the launch at hand, empty if its blocks are short.
     std::string first;
+    // By what they were given and what their first cluster does.
+    std::map<std::string, Alike> alike;
+    std::string compared; // of the launch at hand, empty if it is not compared
+    Cost cost;
+    Given given;
     bool as_before = false;
+    const Like* like = nullptr;  // what is written of it again if blocks beside its first cluster do the same
+    bool unlike = false;         // they did not
     Count host_instructions = 0; // since the last event
-    Count launches = 0;
+    Count launches = 0, calls = 0;
     unsigned made = 0;          // launches of the call at hand so far
     unsigned needed = 0;        // the last of them whose results somebody needs
     unsigned needed_then = ~0u; // the same of the call before
@@ -315,19 +351,22 @@ Plan plan_of(const Job& job, Count wanted) {
     return plan;
 }
 
+// By the seed, which kernels do not know.
+unsigned long long draw_number() {
+    unsigned long long mixed = state().seed += 0x9e3779b97f4a7c15; // splitmix64
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+    return mixed ^ mixed >> 31;
+}
+
 // At most so many clusters that are not in the sample, at random places. They say whether those in the sample are like
 // others: a kernel may know which these are.
 std::vector<unsigned long long> draw(const Plan& plan, unsigned most) {
-    Recording& recording = state();
     const unsigned long long size = plan.cluster_blocks, clusters = plan.blocks / size;
     std::set<unsigned long long> found;
     // A grid that is not much more than its sample may have fewer.
     for (unsigned tried = 0; tried < 8 * most && found.size() < most; ++tried) {
-        unsigned long long mixed = recording.seed += 0x9e3779b97f4a7c15; // splitmix64
-        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
-        mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
-        mixed ^= mixed >> 31;
-        if (unsigned long long block = mixed % clusters * size; !plan.has(block))
+        if (unsigned long long block = draw_number() % clusters * size; !plan.has(block))
             found.insert(block);
     }
     return {found.begin(), found.end()};
@@ -405,7 +444,9 @@ void launch_begins(const Job& job) {
     if (!unsteered || recording.shared)
         needs_values();
     recording.first.clear();
-    recording.as_before = false;
+    recording.compared.clear();
+    recording.as_before = recording.unlike = false;
+    recording.like = nullptr;
     ++recording.made;
     auto launch = std::make_unique<Launch>();
     launch->threads = job.threads;
@@ -445,6 +486,97 @@ Count steps_of(const Job& job, const Launch& launch, unsigned long long block) {
                                   : kExecutedOfCall / std::max<Count>(job.blocks, kTogether);
 }
 
+// Launches of one shape.
+std::string shape_of(const Job& job) {
+    const CudamasterCpuLaunch& shape = *job.launch;
+    char text[160];
+    std::snprintf(text, sizeof text, "%p %u %u %u %u", reinterpret_cast<const void*>(shape.invoke),
+                  shape.grid.x, shape.grid.y, shape.block.x, shape.block.y);
+    return text;
+}
+
+// The sample of a launch with so many of its shape before it: what was launched often is looked at less closely.
+Plan sample_of(const Job& job, const Cost& cost, unsigned before) {
+    const Recording& recording = state();
+    Count left = kRecordedOfCall - std::min(recording.recorded, kRecordedOfCall);
+    Count wanted = std::min(left / 4, kRecordedOfLaunch) / cost.events;
+    wanted = std::min<Count>(wanted, before < 8 ? kGroups * kGroupBlocks : before < 64 ? 16 : 4);
+    return plan_of(job, std::max<Count>(wanted, 3));
+}
+
+// Whether anybody needs what the launch leaves.
+bool is_needed(const Launch& launch) {
+    return launch.waiting || launch.talks || state().made <= state().needed_then;
+}
+
+// Only the first cluster of the launch is recorded, and those that are drawn are run beside it.
+bool runs_beside_first(const Job& job, Launch& launch, std::vector<unsigned long long> drawn) {
+    launch.plan.groups = {0};
+    launch.plan.group_blocks = job.cluster_size;
+    launch.plan.only_those = true;
+    launch.stage = Stage::kAll;
+    launch.drawn = std::move(drawn);
+    return !launch.drawn.empty();
+}
+
+// Some of the clusters that these blocks are in, at least one.
+std::vector<unsigned long long> draw_of(const Job& job, const Work& blocks) {
+    std::set<unsigned long long> found;
+    for (unsigned i = 0; i < kLeastDrawn; ++i) {
+        const auto block = std::next(blocks.begin(), static_cast<long>(draw_number() % blocks.size()))->first;
+        found.insert(block - block % job.cluster_size);
+    }
+    return {found.begin(), found.end()};
+}
+
+// What was written of a launch that this one seems to be like: by what it is given, and by its first cluster. Null if there is
+// none with a sample as large as this one's would be, or if its blocks would all be run.
+const Like* one_like(const Job& job, const Launch& launch) {
+    Recording& recording = state();
+    const Count of_first = launch.events + launch.multiplications / kMultiplicationsOfEvent;
+    if (!launch.unsteered || is_needed(launch) || job.blocks == job.cluster_size ||
+        of_first * (job.blocks / job.cluster_size) <= kExecutedForNobody)
+        return nullptr;
+    const Count instructions = recording.host_instructions;
+    recording.given = given_of(job, recording.allocations);
+    recording.host_instructions = instructions; // for the program's own code hands out the arguments
+    const std::string line =
+        recording.given.text.empty() ? "" : renamed(launch.line(job), recording.given.to_roles());
+    if (line.empty())
+        return nullptr;
+    recording.compared = recording.given.text + line;
+    auto found = recording.alike.find(recording.compared);
+    if (found == recording.alike.end())
+        return nullptr;
+    Alike& alike = found->second;
+    const Count all = alike.cost.all() * job.blocks,
+                may = kExecutedOfCall - std::min(recording.executed, kExecutedOfCall);
+    if (all <= std::min(may, kExecutedForNobody))
+        return nullptr;
+    if (alike.call == recording.calls)
+        return alike.of_call;
+    auto same = alike.written.find(sample_of(job, alike.cost, recording.seen[shape_of(job)]).size());
+    return same == alike.written.end() ? nullptr : &same->second;
+}
+
+// It is like that one. What is left of budgets is what it would be if this one had been counted.
+void is_like(const Job& job, const Like& one) {
+    Recording& recording = state();
+    Alike& alike = recording.alike[recording.compared];
+    alike.call = recording.calls;
+    alike.of_call = &one;
+    recording.lacking |=
+        alike.cost.all() * job.blocks <= kExecutedOfCall - std::min(recording.executed, kExecutedOfCall);
+    unsigned& before = recording.seen[shape_of(job)];
+    recording.recorded += (sample_of(job, alike.cost, before).size() - job.cluster_size) * alike.cost.events;
+    ++before;
+}
+
+// Whether blocks did what they did of a launch before.
+bool did_the_same(const Work& blocks, const Work& before) {
+    return !blocks.empty() && std::includes(before.begin(), before.end(), blocks.begin(), blocks.end());
+}
+
 bool wants_pass(const Job& job, unsigned pass) {
     Recording& recording = state();
     Launch* launch = recording.launch.get();
@@ -455,18 +587,26 @@ bool wants_pass(const Job& job, unsigned pass) {
         launch->stage = Stage::kAll;
         return pass == 0;
     }
+    if (pass == 1 && (recording.like = one_like(job, *launch)))
+        return runs_beside_first(job, *launch, draw_of(job, recording.like->blocks));
+    if (pass == 2 && recording.like) {
+        if (did_the_same(launch->drawn_work, recording.like->blocks)) {
+            is_like(job, *recording.like);
+            return false;
+        }
+        recording.like = nullptr;
+        recording.unlike = true;
+        recording.waited = 0;
+        launch->forget_drawn();
+        launch->plan = plan_of(job, kGroups * kGroupBlocks);
+    }
+    pass -= recording.unlike;
     if (pass == 1 && launch->events > launch->traced * kLongBlock) {
         recording.first = launch->line(job);
         recording.as_before =
             recording.recorded >= kRecordedOfCall && recording.written.count(recording.first);
-        if (recording.as_before) {
-            launch->plan.groups = {0};
-            launch->plan.group_blocks = job.cluster_size;
-            launch->plan.only_those = true;
-            launch->stage = Stage::kAll;
-            launch->drawn = draw(launch->plan, 1);
-            return !launch->drawn.empty();
-        }
+        if (recording.as_before)
+            return runs_beside_first(job, *launch, draw(launch->plan, 1));
     }
     if (pass < 2) {
         launch->stage = pass == 0 ? Stage::kFirstBlock : Stage::kOtherTrials;
@@ -477,32 +617,46 @@ bool wants_pass(const Job& job, unsigned pass) {
     if (pass > 2 || recording.as_before || launch->tried.size() == job.blocks)
         return false;
     launch->stage = Stage::kAll;
-    Count each = std::max<Count>((launch->events + launch->dropped) / std::max<Count>(launch->traced, 1), 1);
-    const CudamasterCpuLaunch& shape = *job.launch;
-    char text[160];
-    std::snprintf(text, sizeof text, "%p %u %u %u %u", reinterpret_cast<const void*>(shape.invoke),
-                  shape.grid.x, shape.grid.y, shape.block.x, shape.block.y);
-    unsigned before = recording.seen[text]++;
-    Count left = kRecordedOfCall - std::min(recording.recorded, kRecordedOfCall);
-    Count wanted = std::min(left / 4, kRecordedOfLaunch) / each;
-    // What was launched often before is looked at less closely.
-    wanted = std::min<Count>(wanted, before < 8 ? kGroups * kGroupBlocks : before < 64 ? 16 : 4);
-    launch->plan = plan_of(job, std::max<Count>(wanted, 3));
+    const Count traced = std::max<Count>(launch->traced, 1);
+    const Cost cost = {std::max<Count>((launch->events + launch->dropped) / traced, 1),
+                       launch->multiplications / traced / kMultiplicationsOfEvent};
+    unsigned before = recording.seen[shape_of(job)]++;
+    launch->plan = sample_of(job, cost, before);
     Count most = launch->waiting ? kExecutedWaiting : kExecutedOfCall;
-    Count of_products =
-        launch->multiplications / std::max<Count>(launch->traced, 1) / kMultiplicationsOfEvent;
-    Count all = (each + of_products) * job.blocks, may = most - std::min(recording.executed, most);
-    const bool needed = launch->waiting || launch->talks || recording.made <= recording.needed_then;
-    launch->plan.only_those = all > (needed ? may : std::min(may, kExecutedForNobody));
+    Count all = cost.all() * job.blocks, may = most - std::min(recording.executed, most);
+    launch->plan.only_those = all > (is_needed(*launch) ? may : std::min(may, kExecutedForNobody));
     recording.lacking = recording.lacking || (launch->plan.only_those && all <= may);
     recording.executed += launch->plan.only_those ? 0 : all;
+    recording.cost = cost;
     if (launch->plan.only_those) {
-        Count cost = (each + of_products) * job.cluster_size;
-        Count drawn =
-            before < 8 ? std::clamp<Count>(kExecutedToCompare / cost, kLeastDrawn, kMostDrawn) : kLeastDrawn;
+        Count drawn = before < 8 ? std::clamp<Count>(kExecutedToCompare / (cost.all() * job.cluster_size),
+                                                     kLeastDrawn, kMostDrawn)
+                                 : kLeastDrawn;
         launch->drawn = draw(launch->plan, static_cast<unsigned>(drawn));
     }
     return true;
+}
+
+// Others may be as this one, which left out blocks.
+void keep(std::string line, std::unique_ptr<Launch> launch) {
+    Recording& recording = state();
+    Work& blocks = launch->traced == launch->plan.blocks ? launch->own_work : launch->drawn_work;
+    if (!recording.compared.empty() && !blocks.empty())
+        if (std::string roles = renamed(line, recording.given.to_roles()); !roles.empty()) {
+            if (recording.alike.size() >= kMostAlike)
+                recording.alike.clear();
+            Alike& alike = recording.alike[recording.compared];
+            alike.cost = recording.cost;
+            alike.call = recording.calls;
+            Like& like = alike.written[launch->plan.size()];
+            like = {std::move(roles), std::move(blocks)};
+            alike.of_call = &like;
+        }
+    if (recording.first.empty())
+        return;
+    launch->groups.clear();
+    launch->all = launch->common = {};
+    recording.written[recording.first] = {std::move(line), std::move(launch)};
 }
 
 void launch_ends(const Job& job) {
@@ -515,7 +669,9 @@ void launch_ends(const Job& job) {
         needs_results();
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
-    else if (recording.as_before) {
+    else if (recording.like) {
+        write_all(renamed(recording.like->line, recording.given.from_roles(recording.allocations)));
+    } else if (recording.as_before) {
         const auto& [line, before] = recording.written[recording.first];
         before->drawn_accesses = launch->drawn_accesses;
         before->drawn_instructions = launch->drawn_instructions;
@@ -526,11 +682,8 @@ void launch_ends(const Job& job) {
     } else {
         std::string line = launch->line(job);
         write_all(line);
-        if (!recording.first.empty() && launch->plan.only_those && !launch->waiting && !launch->talks) {
-            launch->groups.clear();
-            launch->all = launch->common = {};
-            recording.written[recording.first] = {std::move(line), std::move(launch)};
-        }
+        if (launch->plan.only_those && !launch->waiting && !launch->talks)
+            keep(std::move(line), std::move(launch));
     }
 }
 
@@ -584,15 +737,16 @@ void block_begins(Worker& self, unsigned long long number) {
 void block_ends(Worker& self) {
     Tracer* tracer = recorder;
     Launch* launch = state().launch.get();
+    unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
     if (launch && (!self.block_failed || left_out))
-        launch->note(accesses, instructions, multiplications, tracer && !left_out);
+        launch->note(in_clusters(*self.job, block), accesses, instructions, multiplications,
+                     tracer && !left_out);
     if (!tracer)
         return;
     tracer->end_block();
     recorder = nullptr;
     if (tracer->talks())
         launch->talks = true;
-    unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
     if (!self.block_failed)
         state().launch->add(in_clusters(*self.job, block), tracer->counts(), tracer->lines());
 }
@@ -779,6 +933,7 @@ void recording(bool on) {
         recording.needed_then = recording.needed;
     recording.lacking = false;
     if (on) {
+        ++recording.calls;
         recording.made = recording.needed = 0;
         recording.recorded = recording.executed = recording.host_instructions = 0;
         recording.seen.clear();

@@ -7,6 +7,7 @@
 //                             before what is behind it: threads wait for each other there, as they do on a GPU.
 //   lines (lines.h)           requests to global memory as lines and sectors, through an L1 cache of the block's share
 //   counts (counts.h)         sums over blocks: whole numbers, so that the order in which blocks end does not matter
+//   alike (alike.cpp)         which launches do the same, but in other allocations
 //   hooks (hooks.cpp)         which blocks are recorded, and what is written: a line of JSON for each event of the call
 //
 // The descriptor in CUDAMASTER_CPU_TRACE is read first: how many instructions each basic block has (building them
