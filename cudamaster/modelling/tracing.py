@@ -22,7 +22,7 @@ from cudamaster.devices.cpu import counting, steering
 from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Observing, Ran
-from cudamaster.modelling.counts import CallCounts
+from cudamaster.modelling.counts import CallCounts, Launch
 from cudamaster.modelling.folding import VERSION, counts_of
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.observed import AGAIN, EventLine, LaunchLine, calls
@@ -55,17 +55,25 @@ def trace(
     In one process, which a fault ends: the cases behind it are run in another one. So is a case that left out blocks
     which proved to be needed, and what is behind it; if that was a first one, nothing is guessed of it any more.
 
-    What is said of launches that nothing steers (steering.py) is tried on the first case: if it has other counts with
+    What is said of launches that nothing steers (steering.py) is tried on the smallest case: if it has other counts with
     its inputs and all that launches before left, that is not believed, and all cases are counted so.
     """
     counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
-    some, every = _unsteered(worker)
-    if not some or not cases:
+    if not _seems_unsteered(worker) or not cases:
         return counted(cases, guesses=False, believes=False)
     found = counted(cases, guesses=True, believes=True)
-    if _alike(found[0], counted(cases[:1], guesses=False, believes=False)[0]):
+    smallest = min(range(len(cases)), key=lambda number: _size(found[number]))
+    if _alike(found[smallest], counted([cases[smallest]], guesses=False, believes=False)[0]):
         return found
     return counted(cases, guesses=False, believes=False)
+
+
+def _size(counts: CallCounts | NoTrace) -> float:
+    """How much there is to execute of a call; most of one without counts."""
+    if isinstance(counts, NoTrace):
+        return math.inf
+    launches = [event for event in counts.events if isinstance(event, Launch)]
+    return sum(each.count * sum(each.instructions.model_dump().values()) for each in launches)
 
 
 def _traced(
@@ -223,14 +231,15 @@ def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = _kept(worker)
     if _is_read(worker):
-        order, split, alone, ones, unsteered, named, *others = json.loads(kept.read_text(encoding="utf-8"))
+        order, split, alone, unanswered, ones, unsteered, named, *others = json.loads(kept.read_text(encoding="utf-8"))
         of_places, origins, functions, chains, loops = (
             {int(place): found for place, found in each.items()} for each in others
         )
-        return Code(of_places, order, origins, functions, chains, loops, split, alone, ones, unsteered, named)
+        lists = (split, alone, unanswered, ones, unsteered, named)
+        return Code(of_places, order, origins, functions, chains, loops, *lists)
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    lists = (code.order, code.split, code.alone, code.ones, code.unsteered, code.named)
+    lists = (code.order, code.split, code.alone, code.unanswered, code.ones, code.unsteered, code.named)
     kinds = (*lists, code.blocks, code.origins, code.functions, code.chains, code.loops)
     making.write_text(json.dumps(kinds), encoding="utf-8")
     making.replace(kept)
@@ -247,11 +256,10 @@ def _is_read(worker: Path) -> bool:
     return kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns
 
 
-def _unsteered(worker: Path) -> tuple[bool, bool]:
-    """Whether it seems that nothing in memory steers what some launch does; and whether that is so of every launch."""
+def _seems_unsteered(worker: Path) -> bool:
+    """Whether it seems that nothing in memory steers what some launch does."""
     code = _code_of(worker)
-    launched = {place for place, name in code.functions.items() if steering.launches(name)}
-    return not launched.isdisjoint(code.unsteered), launched.issubset(code.unsteered)
+    return any(place in code.unsteered for place, name in code.functions.items() if steering.launches(name))
 
 
 def _multiprocessor(wanted: Gpu, seed: int) -> str:
@@ -277,6 +285,7 @@ def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes:
     lines += [f"! {numbers[place]}\n" for place in code.split if place in numbers]
     lines += [f"~ {numbers[place]}\n" for place in code.alone if place in numbers]
     lines += [f"+ {numbers[place]}\n" for place in code.ones if place in numbers]
+    lines += [f"q {place:x}\n" for place in code.unanswered]
     lines += [f"w {place:x}\n" for place, kinds in code.blocks.items() if not _IDLE.issuperset(kinds)]
     lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered if believes]
     lines += ["n\n", "i\n"] if guesses else []

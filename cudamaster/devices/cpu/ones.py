@@ -1,6 +1,7 @@
-"""Atomic additions of one whose answer nobody takes.
+"""Atomics whose answer nobody takes: who makes one asks for nothing that others may have written.
 
-In shared memory, nvcc makes ATOMS.POPC.INC of them, in which the lanes of a warp that meet at one address are one.
+Of additions of one among these, in shared memory, nvcc makes ATOMS.POPC.INC, in which the lanes of a warp that meet at one
+address are one.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from collections.abc import Iterator, Sequence
 from cudamaster.devices.cpu import x86
 
 _ADDS = re.compile(r"^_Z9atomicAddP(?:ii|jj)$|8atom_oneI(?=\w*5t_add)\w*5t_[us]32")
+_ATOMICS = re.compile(r"^_Z\d+atomic[A-Z]|3ptx\d+atom_(?:one|cas)I")
 _VALUE = re.compile(r"%[er]?si\b")
-_ANSWER = re.compile(r"%(?:[er]?ax|a[lh])\b")
-_OVERWRITES = re.compile(r"^(?:mov|lea|cvt|pop)")
+_ANSWER = re.compile(r"%(?:[er]?[ad]x|[ad][lh]|xmm[01])\b")
+_OVERWRITES = re.compile(r"^(?:mov(?![lh]p)|lea|cvt(?!s[sdi]\w*2s)|pop)")
+_LEAVES_SOME = re.compile(r"^movs[sd]$")  # between registers
+_ZEROES = re.compile(r"^p?xor")
 
 
-def places(lines: Sequence[tuple[int, str, str]]) -> Iterator[int]:
-    """The places behind them in a function."""
+def places(lines: Sequence[tuple[int, str, str]]) -> Iterator[tuple[int, bool]]:
+    """The places behind them in a function, and whether they are additions of one."""
     for at, (_, name, operands) in enumerate(lines[:-1]):
         target = x86.CALLED.search(operands) if name.startswith("call") else None
-        if target and _ADDS.search(target[1]) and _is_one(lines[:at]) and not _is_taken(lines[at + 1 :]):
-            yield lines[at + 1][0]
+        if target and _ATOMICS.search(target[1]) and not _is_taken(lines[at + 1 :]):
+            yield lines[at + 1][0], bool(_ADDS.search(target[1])) and _is_one(lines[:at])
 
 
 def _is_one(before: Sequence[tuple[int, str, str]]) -> bool:
@@ -42,8 +46,9 @@ def _is_taken(behind: Sequence[tuple[int, str, str]]) -> bool:
             return False
         words = x86.operands_of(operands)
         over = bool(words) and _ANSWER.fullmatch(words[-1]) is not None and _OVERWRITES.match(name) is not None
+        over = over and not (_LEAVES_SOME.match(name) and words[0].startswith("%"))
         if any(_ANSWER.search(word) for word in (words[:-1] if over else words)):
-            return not (name.startswith("xor") and len(set(words)) == 1)
+            return not (_ZEROES.match(name) and len(set(words)) == 1)
         if over:
             return False
     return False

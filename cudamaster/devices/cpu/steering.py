@@ -63,8 +63,9 @@ _EXCHANGES = matching(r"^cudamaster_cpu_barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|al
 _ANSWERS = matching(
     r"^cudamaster_cpu_observe_mem(?:cpy|move|set)$|^cudamaster_cpu_(?:lane|activemask|dynamic_shared|yield|shared_address|shared_place|space|mbarrier_wait"
     r"|cluster_\w+|in_block|rank_of|in_clusters|cooperative|proxy_fence|registers|copy_\w+|bulk_\w+|tensor_\w+|wgmma_\w+"
-    r"|mbarrier_\w+)$|^_Z\d+__syncwarp|^_Z\d+__threadfence"
+    r"|mbarrier_\w+)$"
 )
+_ORDERS = matching(r"^_Z\d+__(?:syncwarp|threadfence)")  # given a mask of lanes at most
 # Functions of libraries by which the host may look at memory; others of these call out, or it is closed to the host.
 _READS = matching(
     r"^(?:mem(?:cmp|chr|rchr|mem)|bcmp|bcopy|str\w+|w?mem\w+|wcs\w+|\w*printf|\w*scanf|f?put\w+|fwrite|write|qsort|bsearch"
@@ -414,6 +415,9 @@ def _called(step: _Instruction, function: _Function, state: _State) -> _State:
         result = 0
     elif _PURE(name):
         result = _RESULTS if taint & _PASSED or passes else 0
+    elif _ORDERS(name):
+        function.steered |= bool(taint & _bits("rdi"))
+        result = 0
     elif _EXCHANGES(name):
         function.steered |= bool(taint & _bits("rdi"))  # whose values these are
         function.wild |= bool(passes)

@@ -205,6 +205,8 @@ void cudamaster_cpu_store_async(void* target, const void* content, unsigned int 
                                 CudamasterCpuReduce reduce);
 void cudamaster_cpu_bulk_commit(void);
 void cudamaster_cpu_bulk_wait(unsigned int groups_left, int read_only);
+// Whether anybody wants to know what a product of so many multiplications gives. Asked once before each.
+int cudamaster_cpu_wants_product(unsigned long long multiplications);
 // Adds to `sums`, row by row, the product of `a` and `b`, and rounds as tensor cores do.
 void cudamaster_cpu_product(const CudamasterCpuProduct* product, double* sums, const double* a,
                             const double* b);

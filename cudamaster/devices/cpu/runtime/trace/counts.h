@@ -36,7 +36,8 @@ constexpr int kLineBits = 31; // of lines within a range
 // What is known of the executable, by place: a place is behind a call, less than 16 MiB from where the program lies.
 // Pages that nothing touches take no memory.
 constexpr unsigned kPlaces = 1 << 24;
-constexpr unsigned kWork = 1 << 15; // a thread that waits does nothing like this
+constexpr unsigned kWork = 1 << 15;       // a thread that waits does nothing like this
+constexpr unsigned short kUnanswered = 1; // in place of a weight behind an atomic whose answer nobody takes
 struct Program {
     // Instructions of basic blocks, with kWork if loops that wait are not made of such.
     unsigned short* weights = static_cast<unsigned short*>(std::calloc(kPlaces, sizeof(unsigned short)));
@@ -225,6 +226,7 @@ struct Launch {
     std::vector<size_t> bytes;         // by buffer
     std::atomic<bool> waiting{false};  // one of the trials waited for another block
     bool unsteered = false;            // by what lies in memory
+    std::atomic<bool> hollow{false};   // values were not computed
     std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
     std::atomic<bool> talks{false};    // a recorded block asks for what others may write
     std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left

@@ -197,7 +197,7 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 
 // A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by; then the
 // table of instructions: a line "place instructions number" each, "w place" for blocks that loops which wait are not made of,
-// lines "< number origin" for loads whose address comes from other loads, "@ number first" for basic blocks of a loop that is
+// "q place" for atomics whose answer nobody takes, lines "< number origin" for loads whose address comes from other loads, "@ number first" for basic blocks of a loop that is
 // made one block, "! number" for loads whose values are split, "~ number" for loops whose passes wait for each other,
 // "+ number" for additions whose lanes at one address are one, "r place registers" for kernels, "u place" for functions that no
 // value in memory steers, with a 1 behind it if they call the kernel that the launch names, "n" if all launches may be guessed
@@ -239,6 +239,10 @@ void read_program(int input) {
             unsigned named = 0;
             if (std::sscanf(line, "u %x %u", &place, &named) == 2) {
                 program.unsteered[place] = named != 0;
+                continue;
+            }
+            if (std::sscanf(line, "q %x", &place) == 1) {
+                program.weights[place % kPlaces] = kUnanswered;
                 continue;
             }
             if (std::sscanf(line, "w %x", &place) == 1) {
@@ -665,6 +669,7 @@ void launch_ends(const Job& job) {
     if (!launch || job.again.load()) // in clusters of another shape
         return;
     recording.recorded += launch->events;
+    recording.lacking = recording.lacking || launch->hollow;
     if (launch->talks)
         needs_results();
     if (job.failed.load() || !launch->traced)
@@ -856,6 +861,15 @@ void multiplies(unsigned long long times) {
 }
 void products_end(Worker&, unsigned, unsigned) {}
 bool wants_pieces() {
+    return false;
+}
+// Nor do any matter of a launch that nothing steers, if no later one is steered by what it leaves.
+bool wants_products() {
+    Recording& recording = state();
+    Launch* launch = recording.launch.get();
+    if (!launch || !launch->unsteered || recording.made <= recording.needed_then)
+        return true;
+    launch->hollow = true;
     return false;
 }
 // No value of a counted call is checked. Those by which a kernel decides what it does are right to f32.
