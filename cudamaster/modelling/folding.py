@@ -29,7 +29,8 @@ from cudamaster.modelling.memory import SECTOR_BYTES
 from cudamaster.modelling.observed import SPREADS, EventLine, LaunchLine, Sums, TrafficLine
 from cudamaster.profiling.ptxas import Usage
 
-VERSION = 6  # of what is counted, and how
+_LEAST_UNITS = 4  # of work behind the first that was left out
+VERSION = 7  # of what is counted, and how
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
 _OF_FILE = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
 
@@ -74,6 +75,22 @@ def _took_all(line: LaunchLine) -> bool:
     return blocks > 1 and largest > shipped().alone_share * total and line.atomics[0] > 0 and line.traced < line.blocks
 
 
+def stands_for_all(line: LaunchLine) -> bool:
+    """Whether a block that left out units of work took enough of them, and others found none left."""
+    return line.units is None or (line.units[1] - line.units[0] >= _LEAST_UNITS and _took_all(line))
+
+
+def _longer(line: LaunchLine) -> float:
+    """How many times as much there was as was recorded, where the first part stands for the whole or units of work do."""
+    if not line.events:
+        return 1.0
+    all_events = float(line.events + line.dropped)
+    if line.units is not None:
+        before, taken, least, most, events_before, events = line.units
+        all_events += (events - events_before) * ((least + most) / 2 - taken) / (taken - before)
+    return all_events / line.events
+
+
 def _shared_out(line: LaunchLine) -> LaunchLine:
     """A launch whose work one traced block took, as if all its blocks had been traced and each had done its share."""
     blocks = line.blocks
@@ -103,7 +120,7 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
     if _took_all(line):
         line = _shared_out(line)
     # Threads of which only a part was kept stand for the whole.
-    longer = (line.events + line.dropped) / line.events if line.events else 1.0
+    longer = _longer(line)
     scale = line.blocks / line.traced * longer
     kinds = dict.fromkeys(_KINDS, 0.0)
     warps = lanes = 0.0

@@ -23,7 +23,7 @@ from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Observing, Ran
 from cudamaster.modelling.counts import CallCounts
-from cudamaster.modelling.folding import VERSION, counts_of
+from cudamaster.modelling.folding import VERSION, counts_of, stands_for_all
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.observed import AGAIN, EventLine, LaunchLine, calls
 from cudamaster.profiling import ptxas
@@ -82,6 +82,7 @@ def _traced(
 ) -> tuple[CallCounts | NoTrace, ...]:
     """`trace`, which `believes` what is said of launches or not, and with `guesses` that of a first call, too."""
     found: list[CallCounts | NoTrace] = []
+    short = True
     while len(found) < len(cases):
         left = cases[len(found) :]
         request = JudgeRequest(
@@ -103,15 +104,16 @@ def _traced(
                 return device.run_observed(request, report, limit_s * many, notes)
 
             with progress.judging("counting for the model", report, len(left)):
-                counted = recorded(run, worker, left, wanted, seed, guesses=guesses, believes=believes)
+                counted = recorded(run, worker, left, wanted, seed, guesses=guesses, believes=believes, short=short)
             skipped = _left_out(report)
         results = iter(counted)
         stopped = False
         for number in range(len(left)):
             one = NoTrace(skipped[number]) if number in skipped else next(results)
             again = isinstance(one, NoTrace) and one.reason == AGAIN
-            if stopped or (again and (number > 0 or guesses)):
+            if stopped or (again and (number > 0 or guesses or short)):
                 guesses = guesses and not (again and number == 0)
+                short = short and not again
                 break
             found.append(one)
             stopped = isinstance(one, NoTrace) and number not in skipped
@@ -157,11 +159,13 @@ def recorded(
     *,
     guesses: bool = False,
     believes: bool = True,
+    short: bool = False,
 ) -> tuple[CallCounts | NoTrace, ...]:
     """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable.
 
     By the seed a few blocks beside the sample are drawn. With `guesses` inputs were not made, and the first call leaves
-    out what probably nobody needs; who `believes` what is said of launches leaves out what these do not need.
+    out what probably nobody needs; who `believes` what is said of launches leaves out what these do not need. With
+    `short`, a block that takes all of a launch's work leaves out units of it.
     """
     if not cases:
         return ()
@@ -169,7 +173,7 @@ def recorded(
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text(encoding="utf-8")) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
-        notes.write((_multiprocessor(wanted, seed) + _table(code, usage, guesses=guesses, believes=believes)).encode())
+        notes.write((_multiprocessor(wanted, seed) + _table(code, usage, guesses=guesses, believes=believes, short=short)).encode())
         notes.flush()
         after = notes.tell()
         ran = run(notes)
@@ -182,6 +186,8 @@ def recorded(
         if call is None or call.reason is not None:
             again = call is not None and call.reason == AGAIN
             found.append(NoTrace(AGAIN if again else why or (call and call.reason) or "the traced call failed"))
+        elif any(isinstance(line, LaunchLine) and not stands_for_all(line) for line in call.lines):
+            found.append(NoTrace(AGAIN))
         elif (uneven := _uneven(call.lines)) is not None:
             found.append(NoTrace(uneven))
         else:
@@ -263,7 +269,7 @@ def _multiprocessor(wanted: Gpu, seed: int) -> str:
     return f"{of_sm}\n{counting.shipped().rules()}\n"
 
 
-def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes: bool) -> str:
+def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes: bool, short: bool) -> str:
     """What the observer reads then: a line for each place behind a call, with the instructions of its block."""
     lines = []
     for number, place in enumerate(code.order, 1):
@@ -280,6 +286,7 @@ def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes:
     lines += [f"w {place:x}\n" for place, kinds in code.blocks.items() if not _IDLE.issuperset(kinds)]
     lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered if believes]
     lines += ["n\n", "i\n"] if guesses else []
+    lines += ["s\n"] if short else []
     registers = {found.symbol: found.registers for found in usage}
     for place, symbol in code.functions.items():
         if many := registers.get(symbol):

@@ -128,6 +128,9 @@ std::string Launch::line(const Job& job) const {
         ",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"unsteered\":%s,\"events\":%llu,\"dropped\":%llu",
         plan.blocks, traced, plan.only_those || left_out ? "true" : "false", unsteered ? "true" : "false",
         events, dropped);
+    if (units.apart)
+        text.put(",\"units\":[%llu,%llu,%llu,%llu,%llu,%llu]", units.taken_before, units.taken,
+                 units.least, units.most, units.events_before, units.events);
     text.put(",\"accesses\":[%llu,%llu,%llu]", own_accesses.load(),
              other_accesses.load() + together(drawn_accesses, unsteered),
              other_blocks.load() + static_cast<Count>(drawn_accesses.size()));

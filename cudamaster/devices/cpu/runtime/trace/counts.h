@@ -210,6 +210,19 @@ struct Plan {
     }
 };
 
+// Work that blocks take from a counter in global memory, unit by unit, until there is none (units.cpp).
+struct Units {
+    unsigned* counter = nullptr;
+    unsigned first = 0, last = 0, step = 0; // its value at first, at last, and what it goes on by
+    bool apart = false;                     // some are left out
+    Count asked = 0;                        // how often the block at hand took from it
+    Count least = 0, most = 0;              // units that there are
+    Count taken = 0, taken_before = 0;      // by the first block; of these before any was left out
+    Count events_before = 0, events = 0;    // the block's then, and in all
+    Count stride = 1;
+    Count number_of(unsigned value) const { return (value - first) / step; }
+};
+
 enum class Stage { kFirstBlock, kOtherTrials, kAll };
 
 // One launch that is recorded.
@@ -224,6 +237,7 @@ struct Launch {
     bool unsteered = false;            // by what lies in memory
     std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
     std::atomic<bool> talks{false};    // a recorded block asks for what others may write
+    Units units;                       // if the first block takes all there are
     std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
     LineSet common; // what the first block read: others that want it may find it in their SM's L1
 

@@ -82,6 +82,7 @@ struct Recording {
     unsigned needed_then = ~0u; // the same of the call before
     bool lacking = false;       // nobody has what blocks of some launch would have left
     bool empty = false;         // nor what inputs would have held
+    bool leaves_units = false;  // units of work may be left out
     bool shared = false;        // the host may read what launches left, and nobody sees it
 };
 
@@ -165,7 +166,7 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 // made one block, "! number" for loads whose values are split, "~ number" for loops whose passes wait for each other,
 // "+ number" for additions whose lanes at one address are one, "r place registers" for kernels, "u place" for functions that no
 // value in memory steers, with a 1 behind it if they call the kernel that the launch names, "n" if all launches may be guessed
-// to need nothing, "i" if inputs hold nothing, and the empty line that ends it.
+// to need nothing, "i" if inputs hold nothing, "s" if units of work may be left out, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -211,6 +212,10 @@ void read_program(int input) {
             }
             if (line[0] == 'n') {
                 state().needed_then = 0;
+                continue;
+            }
+            if (line[0] == 's') {
+                state().leaves_units = true;
                 continue;
             }
             if (line[0] == 'i') {
@@ -318,18 +323,12 @@ Plan plan_of(const Job& job, Count wanted) {
 // At most so many clusters that are not in the sample, at random places. They say whether those in the sample are like
 // others: a kernel may know which these are.
 std::vector<unsigned long long> draw(const Plan& plan, unsigned most) {
-    Recording& recording = state();
     const unsigned long long size = plan.cluster_blocks, clusters = plan.blocks / size;
     std::set<unsigned long long> found;
     // A grid that is not much more than its sample may have fewer.
-    for (unsigned tried = 0; tried < 8 * most && found.size() < most; ++tried) {
-        unsigned long long mixed = recording.seed += 0x9e3779b97f4a7c15; // splitmix64
-        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
-        mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
-        mixed ^= mixed >> 31;
-        if (unsigned long long block = mixed % clusters * size; !plan.has(block))
+    for (unsigned tried = 0; tried < 8 * most && found.size() < most; ++tried)
+        if (unsigned long long block = drawn_below(clusters) * size; !plan.has(block))
             found.insert(block);
-    }
     return {found.begin(), found.end()};
 }
 
@@ -346,6 +345,18 @@ Tracer* tracer_of(const Worker& block) {
 } // namespace
 
 const unsigned short* place_weights = state().program.weights;
+
+Count drawn_below(Count most) {
+    Count mixed = state().seed += 0x9e3779b97f4a7c15; // splitmix64
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+    return (mixed ^ mixed >> 31) % most;
+}
+
+void leaves_units_out() {
+    state().lacking = true;
+    write_line("{\"event\":\"short\"}\n");
+}
 
 const Rules& rules() {
     return state().rules;
@@ -455,6 +466,12 @@ bool wants_pass(const Job& job, unsigned pass) {
         launch->stage = Stage::kAll;
         return pass == 0;
     }
+    if (launch->units.apart && pass > 0) {
+        launch->stage = Stage::kOtherTrials;
+        if (pass < 3) // their number is looked for
+            return true;
+        --pass;
+    }
     if (pass == 1 && launch->events > launch->traced * kLongBlock) {
         recording.first = launch->line(job);
         recording.as_before =
@@ -494,6 +511,7 @@ bool wants_pass(const Job& job, unsigned pass) {
     Count all = (each + of_products) * job.blocks, may = most - std::min(recording.executed, most);
     const bool needed = launch->waiting || launch->talks || recording.made <= recording.needed_then;
     launch->plan.only_those = all > (needed ? may : std::min(may, kExecutedForNobody));
+    launch->plan.only_those |= launch->units.apart;
     recording.lacking = recording.lacking || (launch->plan.only_those && all <= may);
     recording.executed += launch->plan.only_those ? 0 : all;
     if (launch->plan.only_those) {
@@ -511,7 +529,7 @@ void launch_ends(const Job& job) {
     if (!launch || job.again.load()) // in clusters of another shape
         return;
     recording.recorded += launch->events;
-    if (launch->talks)
+    if (launch->talks && !launch->units.apart) // but for its own counter
         needs_results();
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
@@ -548,6 +566,8 @@ bool wants_block(const Job& job, unsigned long long number) {
     unsigned long long block = in_clusters(job, number);
     if (launch->stage == Stage::kFirstBlock)
         return block < job.cluster_size;
+    if (launch->units.apart && launch->stage == Stage::kOtherTrials)
+        return block == job.blocks - 1;
     if (launch->stage == Stage::kOtherTrials)
         return block >= job.cluster_size && launch->plan.tries(block);
     if (std::find(launch->tried.begin(), launch->tried.end(), block) != launch->tried.end())
@@ -561,12 +581,17 @@ void block_begins(Worker& self, unsigned long long number) {
     unsigned long long block = in_clusters(*self.job, number);
     time_begins(recording.launches);
     recorder = nullptr;
+    units = nullptr;
     accesses = multiplications = instructions = instructions_at_question = 0;
     work_since_question = 0;
     left_out = false;
     steps_left = launch ? steps_of(*self.job, *launch, block) : 0;
+    if (launch && launch->units.apart && launch->stage == Stage::kOtherTrials)
+        return looks_for_units(launch->units);
     if (!launch || !launch->plan.has(block))
         return;
+    if (launch->stage == Stage::kFirstBlock && recording.leaves_units && self.job->blocks > 1 && self.job->cluster_size == 1)
+        units = &launch->units;
     if (!self.observer)
         self.observer = new Tracer;
     auto* tracer = static_cast<Tracer*>(self.observer);
@@ -584,11 +609,15 @@ void block_begins(Worker& self, unsigned long long number) {
 void block_ends(Worker& self) {
     Tracer* tracer = recorder;
     Launch* launch = state().launch.get();
-    if (launch && (!self.block_failed || left_out))
+    if (launch && launch->units.apart && launch->stage != Stage::kAll)
+        units_end(launch->units);
+    if (launch && (!self.block_failed || left_out) && (tracer || launch->stage == Stage::kAll))
         launch->note(accesses, instructions, multiplications, tracer && !left_out);
     if (!tracer)
         return;
     tracer->end_block();
+    if (launch->stage == Stage::kFirstBlock)
+        launch->units.events = tracer->counts().events;
     recorder = nullptr;
     if (tracer->talks())
         launch->talks = true;

@@ -1,0 +1,81 @@
+// Units of work that the blocks of a launch take from a counter in global memory. Blocks run one after another here, so the
+// first one takes them all, and that may be far more than any other block has to do. On a GPU other blocks take most of them,
+// so from some point on it gets one in many: in between, the counter goes on as if others had taken the rest, by random numbers,
+// as a kernel might know which units are looked at. What it does then stands for all.
+//
+// When it finds none left, the last one is somewhere behind the last that it got. Two more blocks look for it: they get only
+// units behind that one, closer together, and are not recorded.
+#include "trace/trace.h"
+
+#include <cmath>
+
+namespace executor {
+namespace trace {
+
+__thread Units* units;
+
+namespace {
+
+constexpr Count kEventsBefore = 4'000'000; // of a block, before units are left out,
+constexpr Count kUnitsBefore = 4;            // and units
+constexpr Count kLeftOut = 31;               // between two, in the mean
+
+} // namespace
+
+void takes_unit(const void* address, unsigned bytes) {
+    Units& of = *units;
+    auto* counter = static_cast<unsigned*>(const_cast<void*>(address));
+    if (!of.counter && bytes == sizeof *counter &&
+        recorder->is_global(reinterpret_cast<uintptr_t>(address))) {
+        of.counter = counter;
+        of.first = *counter;
+    }
+    if (counter != of.counter)
+        return;
+    unsigned now = *counter;
+    if (!of.asked++) {
+        of.last = now;
+        return;
+    }
+    unsigned step = now - of.last;
+    if (of.asked == 2 && !of.step)
+        of.step = step;
+    if (step != of.step || !step) { // it counts something else
+        units = nullptr;
+        return;
+    }
+    of.least = of.number_of(of.last) + 1;
+    Count left_out = of.stride - 1;
+    if (recorder) {
+        const Count events = recorder->counts().events;
+        if (!of.apart && events > kEventsBefore && of.asked > kUnitsBefore) {
+            of.apart = true;
+            of.taken_before = of.asked - 1;
+            of.events_before = events;
+            leaves_units_out();
+        }
+        left_out = of.apart ? drawn_below(2 * kLeftOut + 1) : 0;
+    }
+    of.last = *counter = now + static_cast<unsigned>(left_out) * of.step;
+}
+
+void looks_for_units(Units& of) {
+    units = &of;
+    of.asked = 0;
+    of.stride = std::max<Count>(static_cast<Count>(std::sqrt(of.most - of.least)), 1);
+    *of.counter = of.first + static_cast<unsigned>(of.least) * of.step;
+}
+
+// The block took from the counter once more than it got units.
+void units_end(Units& of) {
+    units = nullptr;
+    if (!of.apart || !of.asked)
+        return;
+    if (recorder)
+        of.taken = of.asked - 1;
+    of.most = of.number_of(of.last);
+    *of.counter = of.first + static_cast<unsigned>(of.most) * of.step;
+}
+
+} // namespace trace
+} // namespace executor
