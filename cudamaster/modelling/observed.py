@@ -51,7 +51,7 @@ class TrafficLine(_Line):
     footprints: list[tuple[int, float, float]]
 
 
-Sums = tuple[int, int, int]  # sum, count, largest
+Sums = tuple[int, int, float]  # sum, count, largest
 
 
 class LaunchLine(_Line):
@@ -72,9 +72,11 @@ class LaunchLine(_Line):
     unsteered: bool = False  # what it does hangs on nothing in memory
     events: int
     dropped: int
-    # Of units of work that the first block took from a counter: how many until some were left out, and in all; of them all at
-    # least and at most; the block's events until then, and in all.
-    units: tuple[int, int, int, int, int, int] | None = None
+    # Of units of work that the first block took from a counter: how many until some were left out, and in all; how many
+    # there are, at least and at most; and the block's events until then.
+    units: tuple[int, int, int, int, int] | None = None
+    # By so many units: far waits of warps and of the block's way, and sectors that were read and written, by buffer.
+    earlier: tuple[int, int, int, dict[int, tuple[int, int]]] | None = None
     accesses: tuple[int, int, int]  # of the traced blocks, of others, and how many others were run
     threads_instructions: tuple[int, int] = (0, 0)  # of the same blocks
     executed: list[tuple[int, int, int]]  # place of the basic block, executions by warps and by threads

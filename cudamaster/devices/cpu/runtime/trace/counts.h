@@ -191,6 +191,11 @@ struct Hits {
 struct Sum {
     Count count = 0, read = 0, written = 0;
 };
+inline Sum sectors_of(Sum sum, const LineSet::Entry& entry) {
+    sum.read += static_cast<Count>(__builtin_popcount(entry.read));
+    sum.written += static_cast<Count>(__builtin_popcount(entry.written));
+    return sum;
+}
 
 // Which blocks of a launch are recorded: groups of neighbours, whole clusters. Blocks count in the order of clusters here,
 // those of a cluster by their ranks.
@@ -210,6 +215,13 @@ struct Plan {
     }
 };
 
+// What a block has done by so many units of work, of what does not go on as it began: it comes to fewer and fewer new lines.
+struct SoFar {
+    Count units = 0;
+    Count far_waits = 0, way_far_waits = 0;
+    std::map<unsigned, Sum> lines; // by buffer
+};
+
 // Work that blocks take from a counter in global memory, unit by unit, until there is none (units.cpp).
 struct Units {
     unsigned* counter = nullptr;
@@ -218,7 +230,8 @@ struct Units {
     Count asked = 0;                        // how often the block at hand took from it
     Count least = 0, most = 0;              // units that there are
     Count taken = 0, taken_before = 0;      // by the first block; of these before any was left out
-    Count events_before = 0, events = 0;    // the block's then, and in all
+    Count events_before = 0;                // the block's then
+    SoFar earlier, before_earlier;          // the second at half as many units as the first
     Count stride = 1;
     Count number_of(unsigned value) const { return (value - first) / step; }
 };

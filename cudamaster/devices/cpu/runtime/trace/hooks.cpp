@@ -467,10 +467,14 @@ bool wants_pass(const Job& job, unsigned pass) {
         return pass == 0;
     }
     if (launch->units.apart && pass > 0) {
-        launch->stage = Stage::kOtherTrials;
-        if (pass < 3) // their number is looked for
-            return true;
-        --pass;
+        if (pass == 3) { // behind two that look for the last unit: now none should be left
+            launch->plan.groups = {0};
+            launch->plan.group_blocks = 1;
+            launch->plan.only_those = true;
+            launch->drawn = draw(launch->plan, kMostDrawn);
+        }
+        launch->stage = pass < 3 ? Stage::kOtherTrials : Stage::kAll;
+        return pass < 3 || (pass == 3 && !launch->drawn.empty());
     }
     if (pass == 1 && launch->events > launch->traced * kLongBlock) {
         recording.first = launch->line(job);
@@ -511,7 +515,6 @@ bool wants_pass(const Job& job, unsigned pass) {
     Count all = (each + of_products) * job.blocks, may = most - std::min(recording.executed, most);
     const bool needed = launch->waiting || launch->talks || recording.made <= recording.needed_then;
     launch->plan.only_those = all > (needed ? may : std::min(may, kExecutedForNobody));
-    launch->plan.only_those |= launch->units.apart;
     recording.lacking = recording.lacking || (launch->plan.only_those && all <= may);
     recording.executed += launch->plan.only_those ? 0 : all;
     if (launch->plan.only_those) {
@@ -590,7 +593,8 @@ void block_begins(Worker& self, unsigned long long number) {
         return looks_for_units(launch->units);
     if (!launch || !launch->plan.has(block))
         return;
-    if (launch->stage == Stage::kFirstBlock && recording.leaves_units && self.job->blocks > 1 && self.job->cluster_size == 1)
+    if (launch->stage == Stage::kFirstBlock && recording.leaves_units && self.job->blocks > 1 &&
+        self.job->cluster_size == 1)
         units = &launch->units;
     if (!self.observer)
         self.observer = new Tracer;
@@ -616,8 +620,6 @@ void block_ends(Worker& self) {
     if (!tracer)
         return;
     tracer->end_block();
-    if (launch->stage == Stage::kFirstBlock)
-        launch->units.events = tracer->counts().events;
     recorder = nullptr;
     if (tracer->talks())
         launch->talks = true;

@@ -158,6 +158,7 @@ class Tracer {
         talks_ |= !shared_.has(address);
     }
     bool is_global(unsigned long long address) { return range_of(address) != nullptr; }
+    SoFar so_far(Count units) const;
     // Whether a thread of the block has asked, in memory that other blocks have, too.
     bool talks() const { return talks_; }
     // Memory is about to be used; who `asks` reads what another thread may write.

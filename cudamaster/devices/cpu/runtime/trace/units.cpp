@@ -17,10 +17,21 @@ __thread Units* units;
 namespace {
 
 constexpr Count kEventsBefore = 4'000'000; // of a block, before units are left out,
-constexpr Count kUnitsBefore = 4;            // and units
-constexpr Count kLeftOut = 31;               // between two, in the mean
+constexpr Count kUnitsBefore = 4;          // and units
+constexpr Count kLeftOut = 31;             // between two, in the mean
 
 } // namespace
+
+SoFar Tracer::so_far(Count units) const {
+    SoFar found{units, 0, counts_.way.far_waits, {}};
+    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
+        found.far_waits += warps_[warp].far_waits;
+    lines_.each([&](const LineSet::Entry& entry) {
+        Sum& sum = found.lines[entry.buffer];
+        sum = sectors_of(sum, entry);
+    });
+    return found;
+}
 
 void takes_unit(const void* address, unsigned bytes) {
     Units& of = *units;
@@ -54,6 +65,10 @@ void takes_unit(const void* address, unsigned bytes) {
             of.events_before = events;
             leaves_units_out();
         }
+        if (of.apart && of.asked - 1 >= 2 * of.earlier.units) {
+            of.before_earlier = std::move(of.earlier);
+            of.earlier = recorder->so_far(of.asked - 1);
+        }
         left_out = of.apart ? drawn_below(2 * kLeftOut + 1) : 0;
     }
     of.last = *counter = now + static_cast<unsigned>(left_out) * of.step;
@@ -71,8 +86,11 @@ void units_end(Units& of) {
     units = nullptr;
     if (!of.apart || !of.asked)
         return;
-    if (recorder)
+    if (recorder) {
         of.taken = of.asked - 1;
+        if (2 * of.taken < 3 * of.earlier.units) // too near to the end
+            of.earlier = std::move(of.before_earlier);
+    }
     of.most = of.number_of(of.last);
     *of.counter = of.first + static_cast<unsigned>(of.most) * of.step;
 }
