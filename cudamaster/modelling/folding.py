@@ -30,6 +30,7 @@ from cudamaster.modelling.observed import SPREADS, EventLine, LaunchLine, Sums, 
 from cudamaster.profiling.ptxas import Usage
 
 _LEAST_UNITS = 4  # of work behind the first that was left out
+_MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
 _MOST_OF_UNIT = 0.5  # that a block does if none is left
 VERSION = 7  # of what is counted, and how
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
@@ -82,11 +83,11 @@ def stands_for_all(line: LaunchLine) -> bool:
     """Whether a block that left out units of work took enough of them, and others found none left."""
     if line.units is None:
         return True
-    before, taken, *_ = line.units
+    before, taken, _, _, events = line.units
     *accesses, blocks = line.accesses
     sums = (accesses, line.threads_instructions)
     none_left = all(others * taken <= _MOST_OF_UNIT * own * blocks for own, others in sums)
-    return taken - before >= _LEAST_UNITS and none_left
+    return taken - before >= _LEAST_UNITS and events <= _MOST_BEFORE * (line.events - events) and none_left
 
 
 def _longer(line: LaunchLine) -> float:
@@ -140,7 +141,7 @@ def _shared_traffic(line: TrafficLine, launch: LaunchLine) -> TrafficLine:
     read, written = read * launch.traced, written * launch.traced
     if launch.earlier is not None:
         before = launch.earlier[3].get(line.buffer, (0, 0))
-        most = line.bytes / SECTOR_BYTES
+        most = math.ceil(line.bytes / SECTOR_BYTES)
         read, written = (min(_grown(*each, launch), most) for each in zip(before, (read, written), strict=True))
     longer = _longer(launch) if launch.units is not None else 1.0
     asked = longer * (line.load[1] + line.atomic[1] + line.bulk[0] + line.bulk[2])

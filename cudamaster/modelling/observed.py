@@ -22,6 +22,8 @@ class MarkLine(_Line):
 
 # Why a call did not finish: blocks that were left out proved to be needed. In a process of its own nothing is left out.
 AGAIN = "blocks that were left out were needed"
+# The same of units of work that a block left out: it has to do them all.
+WHOLE = "units of work that were left out were needed"
 
 
 class EventLine(_Line):
@@ -138,9 +140,9 @@ def calls(text: str) -> Iterator[Call]:
         elif read.event == "call":
             lines, inside, short, reason = [], True, False, "the call did not come to its end"
         elif read.event == "short":
-            short, reason = True, AGAIN
+            short, reason = True, WHOLE
         elif read.event in ("failed", "again"):
-            reason = "a launch failed" if read.event == "failed" and not short else AGAIN
+            reason = WHOLE if short else "a launch failed" if read.event == "failed" else AGAIN
             yield Call(tuple(lines), reason)
             inside = False
         elif inside:

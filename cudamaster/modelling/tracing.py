@@ -25,7 +25,7 @@ from cudamaster.devices.protocol import Observing, Ran
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.modelling.folding import VERSION, counts_of, stands_for_all
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.observed import AGAIN, EventLine, LaunchLine, calls
+from cudamaster.modelling.observed import AGAIN, WHOLE, EventLine, LaunchLine, calls
 from cudamaster.profiling import ptxas
 
 _ALIKE = 0.02
@@ -111,9 +111,10 @@ def _traced(
         for number in range(len(left)):
             one = NoTrace(skipped[number]) if number in skipped else next(results)
             again = isinstance(one, NoTrace) and one.reason == AGAIN
-            if stopped or (again and (number > 0 or guesses or short)):
+            whole = isinstance(one, NoTrace) and one.reason == WHOLE
+            if stopped or (again and (number > 0 or guesses)) or whole:
                 guesses = guesses and not (again and number == 0)
-                short = short and not again
+                short = short and not whole
                 break
             found.append(one)
             stopped = isinstance(one, NoTrace) and number not in skipped
@@ -184,10 +185,10 @@ def recorded(
     for number, label in enumerate(cases):
         call = seen[number] if number < len(seen) else None
         if call is None or call.reason is not None:
-            again = call is not None and call.reason == AGAIN
-            found.append(NoTrace(AGAIN if again else why or (call and call.reason) or "the traced call failed"))
+            anew = call is not None and call.reason in (AGAIN, WHOLE)
+            found.append(NoTrace((call and call.reason if anew else why) or (call and call.reason) or "the traced call failed"))
         elif any(isinstance(line, LaunchLine) and not stands_for_all(line) for line in call.lines):
-            found.append(NoTrace(AGAIN))
+            found.append(NoTrace(WHOLE))
         elif (uneven := _uneven(call.lines)) is not None:
             found.append(NoTrace(uneven))
         else:

@@ -16,7 +16,7 @@ __thread Units* units;
 
 namespace {
 
-constexpr Count kEventsBefore = 4'000'000; // of a block, before units are left out,
+constexpr Count kEventsBefore = 2'000'000; // of a block, before units are left out,
 constexpr Count kUnitsBefore = 4;          // and units
 constexpr Count kLeftOut = 31;             // between two, in the mean
 
