@@ -32,7 +32,7 @@ from cudamaster.profiling.ptxas import Usage
 _LEAST_UNITS = 4  # of work behind the first that was left out
 _MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
 _MOST_OF_UNIT = 0.5  # that a block does if none is left
-VERSION = 7  # of what is counted, and how
+VERSION = 6  # of what is counted, and how
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
 _OF_FILE = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
 
@@ -91,7 +91,7 @@ def stands_for_all(line: LaunchLine) -> bool:
 
 
 def _longer(line: LaunchLine) -> float:
-    """How many times as much there was as was recorded, where the first part stands for the whole or units of work do."""
+    """How many times as much there was as was recorded, where a first part stands for the whole, or units of work."""
     if not line.events:
         return 1.0
     all_events = float(line.events + line.dropped)
@@ -102,8 +102,9 @@ def _longer(line: LaunchLine) -> float:
 
 
 def _grown(early: float, late: float, line: LaunchLine) -> float:
-    """What would have come to be of a sum that was `early` by fewer units and `late` by all that were taken, if it goes on
-    towards a limit as what is drawn again and again from so many does."""
+    """What a sum comes to by all units that was `early` by some and `late` by all that were taken.
+
+    It goes on towards a limit, as the number of different ones does where one of many is drawn again and again."""
     if line.units is None or line.earlier is None or not late:
         return late
     _, taken, least, most, _ = line.units
@@ -160,7 +161,8 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
     far_longer = way_far_longer = longer
     if line.earlier is not None:
         far_longer, way_far_longer = (
-            _grown(early, late, line) / (late or 1) for early, late in zip(line.earlier[1:3], (far, way_far), strict=True)
+            _grown(early, late, line) / (late or 1)
+            for early, late in zip(line.earlier[1:3], (far, way_far), strict=True)
         )
     scale = line.blocks / line.traced * longer
     kinds = dict.fromkeys(_KINDS, 0.0)

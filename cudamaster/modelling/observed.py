@@ -14,8 +14,8 @@ class _Line(BaseModel):
 
 
 class MarkLine(_Line):
-    """Where a call begins, where it ends, that a launch in it failed, that it has to be made again, and that a block of it
-    leaves out units of work."""
+    """Where a call begins, where it ends, that a launch in it failed, that it has to be made again, and that a block of
+    it leaves out units of work."""
 
     event: Literal["call", "end", "failed", "again", "short"]
 

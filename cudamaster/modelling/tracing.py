@@ -174,7 +174,11 @@ def recorded(
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text(encoding="utf-8")) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
-        notes.write((_multiprocessor(wanted, seed) + _table(code, usage, guesses=guesses, believes=believes, short=short)).encode())
+        notes.write(
+            (
+                _multiprocessor(wanted, seed) + _table(code, usage, guesses=guesses, believes=believes, short=short)
+            ).encode()
+        )
         notes.flush()
         after = notes.tell()
         ran = run(notes)
@@ -186,7 +190,9 @@ def recorded(
         call = seen[number] if number < len(seen) else None
         if call is None or call.reason is not None:
             anew = call is not None and call.reason in (AGAIN, WHOLE)
-            found.append(NoTrace((call and call.reason if anew else why) or (call and call.reason) or "the traced call failed"))
+            found.append(
+                NoTrace((call and call.reason if anew else why) or (call and call.reason) or "the traced call failed")
+            )
         elif any(isinstance(line, LaunchLine) and not stands_for_all(line) for line in call.lines):
             found.append(NoTrace(WHOLE))
         elif (uneven := _uneven(call.lines)) is not None:

@@ -22,8 +22,8 @@ __device__ void does(const Work& work, int unit, const float* table, const float
 }
 
 // Units of which one in `often` is heavy, or all from `from` on. A block takes `most` units.
-__global__ void taking_kernel(int* counter, const float* table, const float* in, float* out, int units, int often, int from,
-                              Work heavy, int most) {
+__global__ void taking_kernel(int* counter, const float* table, const float* in, float* out, int units,
+                              int often, int from, Work heavy, int most) {
     __shared__ int next;
     for (int taken = 0; taken < most; ++taken) {
         __syncthreads();

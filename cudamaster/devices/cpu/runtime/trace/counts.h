@@ -233,6 +233,7 @@ struct Units {
     Count events_before = 0;                // the block's then
     SoFar earlier, before_earlier;          // the second at half as many units as the first
     Count stride = 1;
+    Count seed = 0;
     Count number_of(unsigned value) const { return (value - first) / step; }
 };
 

@@ -69,6 +69,7 @@ struct Recording {
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
     unsigned long long seed = 0;          // of which clusters are drawn: kernels do not know it
+    unsigned long long given_seed = 0;    // the same at first
     // Launches with long blocks that left out others, by what was written of their first cluster alone: what was written of
     // them, and themselves without the lines that they touched, which are many.
     std::map<std::string, std::pair<std::string, std::unique_ptr<Launch>>> written;
@@ -180,7 +181,7 @@ void read_program(int input) {
             std::sscanf(line, "%zu %zu %zu %zu %zu %zu %zu %llu", &sm.count, &sm.l1_bytes, &sm.shared_bytes,
                         &sm.reserved_bytes, &sm.warps, &sm.blocks, &sm.clock_mhz, &seed) >= 7) {
             state().multiprocessor = sm;
-            state().seed = seed;
+            state().seed = state().given_seed = seed;
         }
         Rules rules;
         if (std::fgets(line, sizeof line, file) &&
@@ -327,7 +328,7 @@ std::vector<unsigned long long> draw(const Plan& plan, unsigned most) {
     std::set<unsigned long long> found;
     // A grid that is not much more than its sample may have fewer.
     for (unsigned tried = 0; tried < 8 * most && found.size() < most; ++tried)
-        if (unsigned long long block = drawn_below(clusters) * size; !plan.has(block))
+        if (unsigned long long block = drawn_below(clusters, state().seed) * size; !plan.has(block))
             found.insert(block);
     return {found.begin(), found.end()};
 }
@@ -346,8 +347,8 @@ Tracer* tracer_of(const Worker& block) {
 
 const unsigned short* place_weights = state().program.weights;
 
-Count drawn_below(Count most) {
-    Count mixed = state().seed += 0x9e3779b97f4a7c15; // splitmix64
+Count drawn_below(Count most, Count& seed) {
+    Count mixed = seed += 0x9e3779b97f4a7c15; // splitmix64
     mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
     mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
     return (mixed ^ mixed >> 31) % most;
@@ -594,8 +595,10 @@ void block_begins(Worker& self, unsigned long long number) {
     if (!launch || !launch->plan.has(block))
         return;
     if (launch->stage == Stage::kFirstBlock && recording.leaves_units && self.job->blocks > 1 &&
-        self.job->cluster_size == 1)
+        self.job->cluster_size == 1) {
         units = &launch->units;
+        units->seed = recording.given_seed + recording.made; // the same whatever launches before drew
+    }
     if (!self.observer)
         self.observer = new Tracer;
     auto* tracer = static_cast<Tracer*>(self.observer);

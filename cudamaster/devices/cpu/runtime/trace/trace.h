@@ -267,8 +267,8 @@ void looks_for_units(Units& of);
 void units_end(Units& of);
 // From now on some are left out: what the launch leaves is not what it would. (hooks.cpp)
 void leaves_units_out();
-// A number below `most` that kernels do not know.
-Count drawn_below(Count most);
+// A number below `most` that kernels do not know; the seed goes on.
+Count drawn_below(Count most, Count& seed);
 // What time it is for the thread; 0 outside of kernels (clock.cpp).
 Count time_of_thread();
 // So many cycles more have passed for it.

@@ -53,6 +53,7 @@ void takes_unit(const void* address, unsigned bytes) {
         of.step = step;
     if (step != of.step || !step) { // it counts something else
         units = nullptr;
+        of.asked = 0;
         return;
     }
     of.least = of.number_of(of.last) + 1;
@@ -69,7 +70,7 @@ void takes_unit(const void* address, unsigned bytes) {
             of.before_earlier = std::move(of.earlier);
             of.earlier = recorder->so_far(of.asked - 1);
         }
-        left_out = of.apart ? drawn_below(2 * kLeftOut + 1) : 0;
+        left_out = of.apart ? drawn_below(2 * kLeftOut + 1, of.seed) : 0;
     }
     of.last = *counter = now + static_cast<unsigned>(left_out) * of.step;
 }
