@@ -70,7 +70,7 @@ int main(int, char** words) {
     else if (how == "heavy behind the first")
         from = 60, heavy = {400, 100};
     else if (how == "few for each")
-        most = 40;
+        most = 30;
     cudamaster_cpu_record(1);
     if (how == "their own")
         own_kernel<<<4, kThreads>>>(counter, table, in, out, units);

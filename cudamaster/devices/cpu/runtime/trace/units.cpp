@@ -18,7 +18,7 @@ namespace {
 
 constexpr Count kEventsBefore = 2'000'000; // of a block, before units are left out,
 constexpr Count kUnitsBefore = 4;          // and units
-constexpr Count kLeftOut = 31;             // between two, in the mean
+constexpr Count kLeftOut = 63;             // between two, in the mean: from half as many on
 
 } // namespace
 
@@ -70,7 +70,7 @@ void takes_unit(const void* address, unsigned bytes) {
             of.before_earlier = std::move(of.earlier);
             of.earlier = recorder->so_far(of.asked - 1);
         }
-        left_out = of.apart ? drawn_below(2 * kLeftOut + 1, of.seed) : 0;
+        left_out = of.apart ? kLeftOut / 2 + drawn_below(kLeftOut + 1, of.seed) : 0;
     }
     of.last = *counter = now + static_cast<unsigned>(left_out) * of.step;
 }
