@@ -29,6 +29,9 @@ from cudamaster.modelling.memory import SECTOR_BYTES
 from cudamaster.modelling.observed import SPREADS, EventLine, LaunchLine, Sums, TrafficLine
 from cudamaster.profiling.ptxas import Usage
 
+_LEAST_UNITS = 4  # of work behind the first that was left out
+_MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
+_MOST_OF_UNIT = 0.5  # that a block does if none is left
 VERSION = 6  # of what is counted, and how
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
 _OF_FILE = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
@@ -71,17 +74,62 @@ def counts_of(
 def _took_all(line: LaunchLine) -> bool:
     """Whether one block did what all blocks share out among them by atomics: it runs before the others do."""
     total, blocks, largest = line.block_instructions
+    if line.units is not None:
+        return True
     return blocks > 1 and largest > shipped().alone_share * total and line.atomics[0] > 0 and line.traced < line.blocks
+
+
+def stands_for_all(line: LaunchLine) -> bool:
+    """Whether a block that left out units of work took enough of them, and others found none left."""
+    if line.units is None:
+        return True
+    before, taken, _, _, events = line.units
+    *accesses, blocks = line.accesses
+    sums = (accesses, line.threads_instructions)
+    none_left = all(others * taken <= _MOST_OF_UNIT * own * blocks for own, others in sums)
+    return taken - before >= _LEAST_UNITS and events <= _MOST_BEFORE * (line.events - events) and none_left
+
+
+def _longer(line: LaunchLine) -> float:
+    """How many times as much there was as was recorded, where a first part stands for the whole, or units of work."""
+    if not line.events:
+        return 1.0
+    all_events = float(line.events + line.dropped)
+    if line.units is not None:
+        before, taken, least, most, events = line.units
+        all_events += (line.events - events) * ((least + most) / 2 - taken) / (taken - before)
+    return all_events / line.events
+
+
+def _grown(early: float, late: float, line: LaunchLine) -> float:
+    """What a sum comes to by all units that was `early` by some and `late` by all that were taken.
+
+    It goes on towards a limit, as the number of different ones does where one of many is drawn again and again."""
+    if line.units is None or line.earlier is None or not late:
+        return late
+    _, taken, least, most, _ = line.units
+    times, share = (least + most) / 2 / taken, line.earlier[0] / taken
+    low, high = 1e-6, 50.0  # how far it is: of a limit 1 - exp(-x) is there
+    if early / late <= math.expm1(-low * share) / math.expm1(-low):
+        return late * times
+    for _ in range(50):
+        middle = (low + high) / 2
+        if math.expm1(-middle * share) / math.expm1(-middle) < early / late:
+            low = middle
+        else:
+            high = middle
+    return late * math.expm1(-low * times) / math.expm1(-low)
 
 
 def _shared_out(line: LaunchLine) -> LaunchLine:
     """A launch whose work one traced block took, as if all its blocks had been traced and each had done its share."""
     blocks = line.blocks
     more = blocks / line.traced
+    longer = _longer(line) if line.units is not None else 1.0  # which the sums are yet to be multiplied by
 
     def shares(sums: Sums) -> Sums:
         total, count, largest = sums
-        return total, round(count * more), math.ceil(largest / blocks)
+        return total, round(count * more), math.ceil(longer * largest / blocks) / longer
 
     spreads = {name: shares(getattr(line, name)) for name in SPREADS}
     traffic = [_shared_traffic(each, line) for each in line.traffic]
@@ -92,18 +140,30 @@ def _shared_traffic(line: TrafficLine, launch: LaunchLine) -> TrafficLine:
     """Of a block's share no more is known than what it asks for."""
     _, read, written = line.footprints[0]  # a mean of the traced blocks, of which one touched all
     read, written = read * launch.traced, written * launch.traced
-    asked = line.load[1] + line.atomic[1] + line.bulk[0] + line.bulk[2]
-    stored = line.store[1] + line.atomic[1] + line.bulk[1] + line.bulk[2]
+    if launch.earlier is not None:
+        before = launch.earlier[3].get(line.buffer, (0, 0))
+        most = math.ceil(line.bytes / SECTOR_BYTES)
+        read, written = (min(_grown(*each, launch), most) for each in zip(before, (read, written), strict=True))
+    longer = _longer(launch) if launch.units is not None else 1.0
+    asked = longer * (line.load[1] + line.atomic[1] + line.bulk[0] + line.bulk[2])
+    stored = longer * (line.store[1] + line.atomic[1] + line.bulk[1] + line.bulk[2])
     share = min(read, asked / launch.blocks), min(written, stored / launch.blocks)
     return line.model_copy(update={"footprints": [(1, *share), (launch.blocks, read, written)]})
 
 
 def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -> Launch:
     """Counts of the whole launch, of those of the traced blocks."""
+    far, way_far = line.far_waits[0], line.way_far_waits[0]
     if _took_all(line):
         line = _shared_out(line)
     # Threads of which only a part was kept stand for the whole.
-    longer = (line.events + line.dropped) / line.events if line.events else 1.0
+    longer = _longer(line)
+    far_longer = way_far_longer = longer
+    if line.earlier is not None:
+        far_longer, way_far_longer = (
+            _grown(early, late, line) / (late or 1)
+            for early, late in zip(line.earlier[1:3], (far, way_far), strict=True)
+        )
     scale = line.blocks / line.traced * longer
     kinds = dict.fromkeys(_KINDS, 0.0)
     warps = lanes = 0.0
@@ -155,7 +215,7 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
         ),
         products=Products(f16=f16, tf32=tf32, f8=f8, integer=integer),
         contention=Contention(
-            hottest=max(of_many * scale, of_one),
+            hottest=max(of_many * scale, of_one if line.units is None else of_one * longer),  # the counter is
             all=atomic_lanes * scale,
             same_address=atomic_lanes / addresses if addresses else 1,
         ),
@@ -168,14 +228,14 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
         slept_ns_of_warp=_spread(line.slept_ns, longer),
         waits_of_warp=_spread(line.waits, longer),
         cold_waits_of_warp=_spread(line.cold_waits, longer),
-        far_waits_of_warp=_spread(line.far_waits, longer),
+        far_waits_of_warp=_spread(line.far_waits, far_longer),
         remote_waits_of_warp=_spread(line.remote_waits, longer),
         instructions_of_warp=_spread(line.warp_instructions, longer),
         way_of_block=Way(
             instructions=_spread(line.way_instructions, longer),
             waits=_spread(line.way_waits, longer),
             cold_waits=_spread(line.way_cold_waits, longer),
-            far_waits=_spread(line.way_far_waits, longer),
+            far_waits=_spread(line.way_far_waits, way_far_longer),
             remote_waits=_spread(line.way_remote_waits, longer),
         ),
     )

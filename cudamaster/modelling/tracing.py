@@ -23,9 +23,9 @@ from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Observing, Ran
 from cudamaster.modelling.counts import CallCounts, Launch
-from cudamaster.modelling.folding import VERSION, counts_of
+from cudamaster.modelling.folding import VERSION, counts_of, stands_for_all
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.observed import AGAIN, EventLine, LaunchLine, calls
+from cudamaster.modelling.observed import AGAIN, WHOLE, EventLine, LaunchLine, calls
 from cudamaster.profiling import ptxas
 
 _ALIKE = 0.02
@@ -90,6 +90,7 @@ def _traced(
 ) -> tuple[CallCounts | NoTrace, ...]:
     """`trace`, which `believes` what is said of launches or not, and with `guesses` that of a first call, too."""
     found: list[CallCounts | NoTrace] = []
+    short = True
     while len(found) < len(cases):
         left = cases[len(found) :]
         request = JudgeRequest(
@@ -111,15 +112,17 @@ def _traced(
                 return device.run_observed(request, report, limit_s * many, notes)
 
             with progress.judging("counting for the model", report, len(left)):
-                counted = recorded(run, worker, left, wanted, seed, guesses=guesses, believes=believes)
+                counted = recorded(run, worker, left, wanted, seed, guesses=guesses, believes=believes, short=short)
             skipped = _left_out(report)
         results = iter(counted)
         stopped = False
         for number in range(len(left)):
             one = NoTrace(skipped[number]) if number in skipped else next(results)
             again = isinstance(one, NoTrace) and one.reason == AGAIN
-            if stopped or (again and (number > 0 or guesses)):
+            whole = isinstance(one, NoTrace) and one.reason == WHOLE
+            if stopped or (again and (number > 0 or guesses)) or whole:
                 guesses = guesses and not (again and number == 0)
+                short = short and not whole
                 break
             found.append(one)
             stopped = isinstance(one, NoTrace) and number not in skipped
@@ -165,11 +168,13 @@ def recorded(
     *,
     guesses: bool = False,
     believes: bool = True,
+    short: bool = False,
 ) -> tuple[CallCounts | NoTrace, ...]:
     """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable.
 
     By the seed a few blocks beside the sample are drawn. With `guesses` inputs were not made, and the first call leaves
-    out what probably nobody needs; who `believes` what is said of launches leaves out what these do not need.
+    out what probably nobody needs; who `believes` what is said of launches leaves out what these do not need. With
+    `short`, a block that takes all of a launch's work leaves out units of it.
     """
     if not cases:
         return ()
@@ -177,7 +182,11 @@ def recorded(
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text(encoding="utf-8")) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
-        notes.write((_multiprocessor(wanted, seed) + _table(code, usage, guesses=guesses, believes=believes)).encode())
+        notes.write(
+            (
+                _multiprocessor(wanted, seed) + _table(code, usage, guesses=guesses, believes=believes, short=short)
+            ).encode()
+        )
         notes.flush()
         after = notes.tell()
         ran = run(notes)
@@ -188,8 +197,12 @@ def recorded(
     for number, label in enumerate(cases):
         call = seen[number] if number < len(seen) else None
         if call is None or call.reason is not None:
-            again = call is not None and call.reason == AGAIN
-            found.append(NoTrace(AGAIN if again else why or (call and call.reason) or "the traced call failed"))
+            anew = call is not None and call.reason in (AGAIN, WHOLE)
+            found.append(
+                NoTrace((call and call.reason if anew else why) or (call and call.reason) or "the traced call failed")
+            )
+        elif any(isinstance(line, LaunchLine) and not stands_for_all(line) for line in call.lines):
+            found.append(NoTrace(WHOLE))
         elif (uneven := _uneven(call.lines)) is not None:
             found.append(NoTrace(uneven))
         else:
@@ -271,7 +284,7 @@ def _multiprocessor(wanted: Gpu, seed: int) -> str:
     return f"{of_sm}\n{counting.shipped().rules()}\n"
 
 
-def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes: bool) -> str:
+def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes: bool, short: bool) -> str:
     """What the observer reads then: a line for each place behind a call, with the instructions of its block."""
     lines = []
     for number, place in enumerate(code.order, 1):
@@ -289,6 +302,7 @@ def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes:
     lines += [f"w {place:x}\n" for place, kinds in code.blocks.items() if not _IDLE.issuperset(kinds)]
     lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered if believes]
     lines += ["n\n", "i\n"] if guesses else []
+    lines += ["s\n"] if short else []
     registers = {found.symbol: found.registers for found in usage}
     for place, symbol in code.functions.items():
         if many := registers.get(symbol):

@@ -110,10 +110,19 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
     processes: list[str] = []
 
     def recorded(
-        _: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int, *, guesses: bool, believes: bool
+        _: object,
+        worker: Path,
+        cases: Sequence[str],
+        wanted: Gpu,
+        _seed: int,
+        *,
+        guesses: bool,
+        believes: bool,
+        short: bool,
     ) -> list[CallCounts | NoTrace]:
         assert not guesses
         assert not believes
+        assert short
         processes.append("".join(cases))
         reasons = {"b": AGAIN, "d": "a launch failed"}
         return [

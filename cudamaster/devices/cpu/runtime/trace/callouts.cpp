@@ -242,6 +242,8 @@ NEW(_ZnamSt11align_val_t, ::operator new[](bytes, to), (size_t bytes, std::align
 #undef NEW
 
 void cudamaster_cpu_observe_atomic(const void* address, unsigned bytes, const void* site) {
+    if (__builtin_expect(units && !worker->linear, 0))
+        takes_unit(address, bytes);
     if (instructions_at(site) != kUnanswered)
         asks(address);
     access(Act::kAtomic, address, bytes, site);

@@ -192,6 +192,11 @@ struct Hits {
 struct Sum {
     Count count = 0, read = 0, written = 0;
 };
+inline Sum sectors_of(Sum sum, const LineSet::Entry& entry) {
+    sum.read += static_cast<Count>(__builtin_popcount(entry.read));
+    sum.written += static_cast<Count>(__builtin_popcount(entry.written));
+    return sum;
+}
 
 // Which blocks of a launch are recorded: groups of neighbours, whole clusters. Blocks count in the order of clusters here,
 // those of a cluster by their ranks.
@@ -214,6 +219,28 @@ struct Plan {
 
 using Work = std::map<unsigned long long, std::pair<Count, Count>>; // accesses and instructions of blocks
 
+// What a block has done by so many units of work, of what does not go on as it began: it comes to fewer and fewer new lines.
+struct SoFar {
+    Count units = 0;
+    Count far_waits = 0, way_far_waits = 0;
+    std::map<unsigned, Sum> lines; // by buffer
+};
+
+// Work that blocks take from a counter in global memory, unit by unit, until there is none (units.cpp).
+struct Units {
+    unsigned* counter = nullptr;
+    unsigned first = 0, last = 0, step = 0; // its value at first, at last, and what it goes on by
+    bool apart = false;                     // some are left out
+    Count asked = 0;                        // how often the block at hand took from it
+    Count least = 0, most = 0;              // units that there are
+    Count taken = 0, taken_before = 0;      // by the first block; of these before any was left out
+    Count events_before = 0;                // the block's then
+    SoFar earlier, before_earlier;          // the second at half as many units as the first
+    Count stride = 1;
+    Count seed = 0;
+    Count number_of(unsigned value) const { return (value - first) / step; }
+};
+
 enum class Stage { kFirstBlock, kOtherTrials, kAll };
 
 // One launch that is recorded.
@@ -229,6 +256,7 @@ struct Launch {
     std::atomic<bool> hollow{false};   // values were not computed
     std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
     std::atomic<bool> talks{false};    // a recorded block asks for what others may write
+    Units units;                       // if the first block takes all there are
     std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
     LineSet common; // what the first block read: others that want it may find it in their SM's L1
 

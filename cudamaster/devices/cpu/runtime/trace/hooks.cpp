@@ -99,6 +99,7 @@ struct Recording {
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
     unsigned long long seed = 0;          // of which clusters are drawn: kernels do not know it
+    unsigned long long given_seed = 0;    // the same at first
     // Launches with long blocks that left out others, by what was written of their first cluster alone.
     std::map<std::string, Written> written;
     // What would be written of the first cluster of the launch at hand, empty if its blocks are short.
@@ -118,6 +119,7 @@ struct Recording {
     unsigned needed_then = ~0u; // the same of the call before
     bool lacking = false;       // nobody has what blocks of some launch would have left
     bool empty = false;         // nor what inputs would have held
+    bool leaves_units = false;  // units of work may be left out
     bool shared = false;        // the host may read what launches left, and nobody sees it
 };
 
@@ -201,7 +203,7 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 // made one block, "! number" for loads whose values are split, "~ number" for loops whose passes wait for each other,
 // "+ number" for additions whose lanes at one address are one, "r place registers" for kernels, "u place" for functions that no
 // value in memory steers, with a 1 behind it if they call the kernel that the launch names, "n" if all launches may be guessed
-// to need nothing, "i" if inputs hold nothing, and the empty line that ends it.
+// to need nothing, "i" if inputs hold nothing, "s" if units of work may be left out, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -215,7 +217,7 @@ void read_program(int input) {
             std::sscanf(line, "%zu %zu %zu %zu %zu %zu %zu %llu", &sm.count, &sm.l1_bytes, &sm.shared_bytes,
                         &sm.reserved_bytes, &sm.warps, &sm.blocks, &sm.clock_mhz, &seed) >= 7) {
             state().multiprocessor = sm;
-            state().seed = seed;
+            state().seed = state().given_seed = seed;
         }
         Rules rules;
         if (std::fgets(line, sizeof line, file) &&
@@ -251,6 +253,10 @@ void read_program(int input) {
             }
             if (line[0] == 'n') {
                 state().needed_then = 0;
+                continue;
+            }
+            if (line[0] == 's') {
+                state().leaves_units = true;
                 continue;
             }
             if (line[0] == 'i') {
@@ -355,24 +361,15 @@ Plan plan_of(const Job& job, Count wanted) {
     return plan;
 }
 
-// By the seed, which kernels do not know.
-unsigned long long draw_number() {
-    unsigned long long mixed = state().seed += 0x9e3779b97f4a7c15; // splitmix64
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
-    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
-    return mixed ^ mixed >> 31;
-}
-
 // At most so many clusters that are not in the sample, at random places. They say whether those in the sample are like
 // others: a kernel may know which these are.
 std::vector<unsigned long long> draw(const Plan& plan, unsigned most) {
     const unsigned long long size = plan.cluster_blocks, clusters = plan.blocks / size;
     std::set<unsigned long long> found;
     // A grid that is not much more than its sample may have fewer.
-    for (unsigned tried = 0; tried < 8 * most && found.size() < most; ++tried) {
-        if (unsigned long long block = draw_number() % clusters * size; !plan.has(block))
+    for (unsigned tried = 0; tried < 8 * most && found.size() < most; ++tried)
+        if (unsigned long long block = drawn_below(clusters, state().seed) * size; !plan.has(block))
             found.insert(block);
-    }
     return {found.begin(), found.end()};
 }
 
@@ -389,6 +386,18 @@ Tracer* tracer_of(const Worker& block) {
 } // namespace
 
 const unsigned short* place_weights = state().program.weights;
+
+Count drawn_below(Count most, Count& seed) {
+    Count mixed = seed += 0x9e3779b97f4a7c15; // splitmix64
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+    return (mixed ^ mixed >> 31) % most;
+}
+
+void leaves_units_out() {
+    state().lacking = true;
+    write_line("{\"event\":\"short\"}\n");
+}
 
 const Rules& rules() {
     return state().rules;
@@ -527,7 +536,8 @@ bool runs_beside_first(const Job& job, Launch& launch, std::vector<unsigned long
 std::vector<unsigned long long> draw_of(const Job& job, const Work& blocks) {
     std::set<unsigned long long> found;
     for (unsigned i = 0; i < kLeastDrawn; ++i) {
-        const auto block = std::next(blocks.begin(), static_cast<long>(draw_number() % blocks.size()))->first;
+        const auto block =
+            std::next(blocks.begin(), static_cast<long>(drawn_below(blocks.size(), state().seed)))->first;
         found.insert(block - block % job.cluster_size);
     }
     return {found.begin(), found.end()};
@@ -590,6 +600,16 @@ bool wants_pass(const Job& job, unsigned pass) {
         launch->plan = plan_of(job, kTogether);
         launch->stage = Stage::kAll;
         return pass == 0;
+    }
+    if (launch->units.apart && pass > 0) {
+        if (pass == 3) { // behind two that look for the last unit: now none should be left
+            launch->plan.groups = {0};
+            launch->plan.group_blocks = 1;
+            launch->plan.only_those = true;
+            launch->drawn = draw(launch->plan, kMostDrawn);
+        }
+        launch->stage = pass < 3 ? Stage::kOtherTrials : Stage::kAll;
+        return pass < 3 || (pass == 3 && !launch->drawn.empty());
     }
     if (pass == 1 && (recording.like = one_like(job, *launch)))
         return runs_beside_first(job, *launch, draw_of(job, recording.like->blocks));
@@ -670,7 +690,7 @@ void launch_ends(const Job& job) {
         return;
     recording.recorded += launch->events;
     recording.lacking = recording.lacking || launch->hollow;
-    if (launch->talks)
+    if (launch->talks && !launch->units.apart) // but for its own counter
         needs_results();
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
@@ -706,6 +726,8 @@ bool wants_block(const Job& job, unsigned long long number) {
     unsigned long long block = in_clusters(job, number);
     if (launch->stage == Stage::kFirstBlock)
         return block < job.cluster_size;
+    if (launch->units.apart && launch->stage == Stage::kOtherTrials)
+        return block == job.blocks - 1;
     if (launch->stage == Stage::kOtherTrials)
         return block >= job.cluster_size && launch->plan.tries(block);
     if (std::find(launch->tried.begin(), launch->tried.end(), block) != launch->tried.end())
@@ -719,12 +741,20 @@ void block_begins(Worker& self, unsigned long long number) {
     unsigned long long block = in_clusters(*self.job, number);
     time_begins(recording.launches);
     recorder = nullptr;
+    units = nullptr;
     accesses = multiplications = instructions = instructions_at_question = 0;
     work_since_question = 0;
     left_out = false;
     steps_left = launch ? steps_of(*self.job, *launch, block) : 0;
+    if (launch && launch->units.apart && launch->stage == Stage::kOtherTrials)
+        return looks_for_units(launch->units);
     if (!launch || !launch->plan.has(block))
         return;
+    if (launch->stage == Stage::kFirstBlock && recording.leaves_units && self.job->blocks > 1 &&
+        self.job->cluster_size == 1) {
+        units = &launch->units;
+        units->seed = recording.given_seed + recording.made; // the same whatever launches before drew
+    }
     if (!self.observer)
         self.observer = new Tracer;
     auto* tracer = static_cast<Tracer*>(self.observer);
@@ -742,8 +772,10 @@ void block_begins(Worker& self, unsigned long long number) {
 void block_ends(Worker& self) {
     Tracer* tracer = recorder;
     Launch* launch = state().launch.get();
+    if (launch && launch->units.apart && launch->stage != Stage::kAll)
+        units_end(launch->units);
     unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
-    if (launch && (!self.block_failed || left_out))
+    if (launch && (!self.block_failed || left_out) && (tracer || launch->stage == Stage::kAll))
         launch->note(in_clusters(*self.job, block), accesses, instructions, multiplications,
                      tracer && !left_out);
     if (!tracer)

@@ -158,6 +158,8 @@ class Tracer {
         lanes_[thread].asked = true;
         talks_ |= !shared_.has(address);
     }
+    bool is_global(unsigned long long address) { return range_of(address) != nullptr; }
+    SoFar so_far(Count units) const;
     // Whether a thread of the block has asked, in memory that other blocks have, too.
     bool talks() const { return talks_; }
     // Memory is about to be used; who `asks` reads what another thread may write.
@@ -257,6 +259,17 @@ extern __thread Count instructions;
 extern __thread Count instructions_at_question;
 extern __thread unsigned work_since_question; // has kWork if there was any
 constexpr Count kOfQuestion = 64;
+// Where the block's units of work are left out, if it takes such; else null.
+extern __thread Units* units;
+// Its first thread is about to change this by an atomic.
+void takes_unit(const void* address, unsigned bytes);
+// A block begins that finds out how many units there are, and a block has ended that took some.
+void looks_for_units(Units& of);
+void units_end(Units& of);
+// From now on some are left out: what the launch leaves is not what it would. (hooks.cpp)
+void leaves_units_out();
+// A number below `most` that kernels do not know; the seed goes on.
+Count drawn_below(Count most, Count& seed);
 // What time it is for the thread; 0 outside of kernels (clock.cpp).
 Count time_of_thread();
 // So many cycles more have passed for it.

@@ -1,0 +1,100 @@
+// Units of work that the blocks of a launch take from a counter in global memory. Blocks run one after another here, so the
+// first one takes them all, and that may be far more than any other block has to do. On a GPU other blocks take most of them,
+// so from some point on it gets one in many: in between, the counter goes on as if others had taken the rest, by random numbers,
+// as a kernel might know which units are looked at. What it does then stands for all.
+//
+// When it finds none left, the last one is somewhere behind the last that it got. Two more blocks look for it: they get only
+// units behind that one, closer together, and are not recorded.
+#include "trace/trace.h"
+
+#include <cmath>
+
+namespace executor {
+namespace trace {
+
+__thread Units* units;
+
+namespace {
+
+constexpr Count kEventsBefore = 2'000'000; // of a block, before units are left out,
+constexpr Count kUnitsBefore = 4;          // and units
+constexpr Count kLeftOut = 63;             // between two, in the mean: from half as many on
+
+} // namespace
+
+SoFar Tracer::so_far(Count units) const {
+    SoFar found{units, 0, counts_.way.far_waits, {}};
+    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
+        found.far_waits += warps_[warp].far_waits;
+    lines_.each([&](const LineSet::Entry& entry) {
+        Sum& sum = found.lines[entry.buffer];
+        sum = sectors_of(sum, entry);
+    });
+    return found;
+}
+
+void takes_unit(const void* address, unsigned bytes) {
+    Units& of = *units;
+    auto* counter = static_cast<unsigned*>(const_cast<void*>(address));
+    if (!of.counter && bytes == sizeof *counter &&
+        recorder->is_global(reinterpret_cast<uintptr_t>(address))) {
+        of.counter = counter;
+        of.first = *counter;
+    }
+    if (counter != of.counter)
+        return;
+    unsigned now = *counter;
+    if (!of.asked++) {
+        of.last = now;
+        return;
+    }
+    unsigned step = now - of.last;
+    if (of.asked == 2 && !of.step)
+        of.step = step;
+    if (step != of.step || !step) { // it counts something else
+        units = nullptr;
+        of.asked = 0;
+        return;
+    }
+    of.least = of.number_of(of.last) + 1;
+    Count left_out = of.stride - 1;
+    if (recorder) {
+        const Count events = recorder->counts().events;
+        if (!of.apart && events > kEventsBefore && of.asked > kUnitsBefore) {
+            of.apart = true;
+            of.taken_before = of.asked - 1;
+            of.events_before = events;
+            leaves_units_out();
+        }
+        if (of.apart && of.asked - 1 >= 2 * of.earlier.units) {
+            of.before_earlier = std::move(of.earlier);
+            of.earlier = recorder->so_far(of.asked - 1);
+        }
+        left_out = of.apart ? kLeftOut / 2 + drawn_below(kLeftOut + 1, of.seed) : 0;
+    }
+    of.last = *counter = now + static_cast<unsigned>(left_out) * of.step;
+}
+
+void looks_for_units(Units& of) {
+    units = &of;
+    of.asked = 0;
+    of.stride = std::max<Count>(static_cast<Count>(std::sqrt(of.most - of.least)), 1);
+    *of.counter = of.first + static_cast<unsigned>(of.least) * of.step;
+}
+
+// The block took from the counter once more than it got units.
+void units_end(Units& of) {
+    units = nullptr;
+    if (!of.apart || !of.asked)
+        return;
+    if (recorder) {
+        of.taken = of.asked - 1;
+        if (2 * of.taken < 3 * of.earlier.units) // too near to the end
+            of.earlier = std::move(of.before_earlier);
+    }
+    of.most = of.number_of(of.last);
+    *of.counter = of.first + static_cast<unsigned>(of.most) * of.step;
+}
+
+} // namespace trace
+} // namespace executor
