@@ -32,6 +32,7 @@ from cudamaster.profiling.ptxas import Usage
 _LEAST_UNITS = 4  # of work behind the first that was left out
 _MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
 _MOST_OF_UNIT = 0.5  # that a block does if none is left
+_MOST_UNSURE = 0.03  # of a launch's events: the standard error of those that were not executed
 VERSION = 6  # of what is counted, and how
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
 _OF_FILE = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
@@ -87,7 +88,18 @@ def stands_for_all(line: LaunchLine) -> bool:
     *accesses, blocks = line.accesses
     sums = (accesses, line.threads_instructions)
     none_left = all(others * taken <= _MOST_OF_UNIT * own * blocks for own, others in sums)
-    return taken - before >= _LEAST_UNITS and events <= _MOST_BEFORE * (line.events - events) and none_left
+    enough = taken - before >= _LEAST_UNITS and events <= _MOST_BEFORE * (line.events - events)
+    return enough and none_left and _unsure(line) <= _MOST_UNSURE
+
+
+def _unsure(line: LaunchLine) -> float:
+    """The standard error of a launch's events where units of work were left out, in parts of these."""
+    count, events, squares = line.of_unit
+    if line.units is None or count < _LEAST_UNITS - 1:
+        return math.inf
+    mean = events / count
+    of_mean = math.sqrt(max(squares / count - mean**2, 0.0) / (count - 1))
+    return of_mean * (line.units[3] - line.units[1]) / (_longer(line) * line.events)
 
 
 def _longer(line: LaunchLine) -> float:

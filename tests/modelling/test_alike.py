@@ -13,8 +13,9 @@ from cudamaster.devices.protocol import Ran
 from cudamaster.modelling import tracing
 from cudamaster.modelling.gpu import load
 from cudamaster.modelling.observed import AGAIN, LaunchLine, calls
-from cudamaster.modelling.tracing import NoTrace
+from cudamaster.modelling.tracing import NoTrace, Spares
 
+GUESSES = Spares(inputs=True, results=True, steering=True)
 BESIDE = {"accesses": (0, 0, 0), "threads_instructions": (0, 0)}  # what is said of those
 
 
@@ -24,7 +25,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return traced_program(tmp_path_factory, "alike.cu")
 
 
-def counted(program: Path, what: str, *, guesses: bool = True) -> tuple[list[list[LaunchLine]], list[str | None]]:
+def counted(program: Path, what: str, spares: Spares = GUESSES) -> tuple[list[list[LaunchLine]], list[str | None]]:
     """The launches of the program's calls, and why calls were not counted."""
     seen: list[list[LaunchLine]] = []
 
@@ -40,7 +41,7 @@ def counted(program: Path, what: str, *, guesses: bool = True) -> tuple[list[lis
         return ran
 
     cases = [what] * (2 if what in {"calls", "later"} else 1)
-    found = tracing.recorded(run, program, cases, load(), guesses=guesses)
+    found = tracing.recorded(run, program, cases, load(), spares=spares)
     return seen, [each.reason if isinstance(each, NoTrace) else None for each in found]
 
 
@@ -144,6 +145,6 @@ def test_a_launch_that_is_steered_needs_what_like_ones_left_out(program: Path) -
     """In the second call, which then is the first of another process. There all blocks are run."""
     _, reasons = counted(program, "later")
     assert reasons == [None, AGAIN]
-    (first, _), _ = counted(program, "later", guesses=False)
+    (first, _), _ = counted(program, "later", Spares(steering=True))
     assert [launch.left_out for launch in first] == [False] * 3
     assert [launch.accesses[2] for launch in first] == [launch.blocks - launch.traced for launch in first]

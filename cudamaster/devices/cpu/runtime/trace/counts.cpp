@@ -124,9 +124,10 @@ std::string Launch::line(const Job& job) const {
         events, dropped);
     if (units.apart) {
         const SoFar& earlier = units.earlier;
-        text.put(",\"units\":[%llu,%llu,%llu,%llu,%llu],\"earlier\":[%llu,%llu,%llu,{", units.taken_before,
-                 units.taken, units.least, units.most, units.events_before, earlier.units, earlier.far_waits,
-                 earlier.way_far_waits);
+        text.put(",\"units\":[%llu,%llu,%llu,%llu,%llu]", units.taken_before, units.taken, units.least,
+                 units.most, units.events_before);
+        text.put(",\"of_unit\":[%llu,%llu,%.0f]", units.each.count, units.each.sum, units.squares);
+        text.put(",\"earlier\":[%llu,%llu,%llu,{", earlier.units, earlier.far_waits, earlier.way_far_waits);
         const char* comma = "";
         for (const auto& [buffer, sum] : earlier.lines) {
             text.put("%s\"%u\":[%llu,%llu]", comma, buffer, sum.read, sum.written);

@@ -235,6 +235,9 @@ struct Units {
     Count least = 0, most = 0;              // units that there are
     Count taken = 0, taken_before = 0;      // by the first block; of these before any was left out
     Count events_before = 0;                // the block's then
+    Spread each;                            // events of a unit behind it,
+    double squares = 0;                     // and the sum of their squares
+    Count events = 0;                       // until the unit at hand
     SoFar earlier, before_earlier;          // the second at half as many units as the first
     Count stride = 1;
     Count seed = 0;

@@ -59,7 +59,11 @@ void takes_unit(const void* address, unsigned bytes) {
     of.least = of.number_of(of.last) + 1;
     Count left_out = of.stride - 1;
     if (recorder) {
-        const Count events = recorder->counts().events;
+        const Count events = recorder->counts().events, of_unit = events - std::exchange(of.events, events);
+        if (of.apart) {
+            of.each.note(of_unit);
+            of.squares += static_cast<double>(of_unit) * static_cast<double>(of_unit);
+        }
         if (!of.apart && events > kEventsBefore && of.asked > kUnitsBefore) {
             of.apart = true;
             of.taken_before = of.asked - 1;
