@@ -261,3 +261,20 @@ def test_sets_of_l1_do_not_go_by_where_the_host_has_put_memory(program: Path, tm
     asked = sum(traffic.load[1] for traffic in found[0].traffic)
     assert asked / 2 < missed[0] < asked, "some are still there in the second pass"
     assert len(set(missed)) == 1
+
+
+def test_a_product_that_nobody_needs_is_not_computed(steered: Path) -> None:
+    """A launch that goes by it needs it, though all blocks were run. It makes sixteen passes, as the product says."""
+    _, reason = first_call(steered, "matrices", Spares(results=True, steering=True))
+    assert reason == AGAIN
+    (_, passes), reason = first_call(steered, "matrices", LESS)
+    assert reason is None
+    assert 16 <= sum(traffic.load[0] for traffic in passes.traffic) <= 17
+
+
+def test_an_atomic_asks_for_nothing_if_nobody_takes_its_answer(steered: Path) -> None:
+    """So other blocks are left out, as the host needs none either."""
+    (adding,), _ = first_call(steered, "ignored", Spares(results=True))
+    assert (adding.unsteered, adding.left_out, adding.accesses[2]) == (False, True, DRAWN)
+    (taking,), _ = first_call(steered, "taken", Spares(results=True))
+    assert (taking.left_out, taking.accesses[2]) == (False, taking.blocks - taking.traced)

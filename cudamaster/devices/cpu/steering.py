@@ -54,9 +54,7 @@ _PURE = matching(
     r"|^_Z\d+__b?(?:float|half|low|high)\w*2float"
 )
 # Fragments and their products, which are told as places on the stack.
-_FRAGMENTS = matching(
-    r"^_ZN6nvcuda4wmma\d+(?:mma_sync|load_matrix_sync|store_matrix_sync|fill_fragment)I|^_ZN14cudamaster_cpu3ptx8mma_syncI"
-)
+_FRAGMENTS = matching(r"^_ZN6nvcuda4wmma\d+(?:mma_sync|load_matrix_sync|store_matrix_sync|fill_fragment)I")
 # They hand values from thread to thread, as many whatever these are.
 _EXCHANGES = matching(r"^cudamaster_cpu_barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot)_sync|3ptx9shfl_sync")
 # What these do and answer hangs on their arguments and on who came by, and on nothing in memory.
