@@ -754,6 +754,21 @@ KERNEL(plain_fence) {
     out[i + n] = sum * in[i + n];
     __syncwarp();
 }
+KERNEL(plain_atomic) {
+    PLACE;
+    atomicAdd(out + i % n, in[i]);
+    atomicMax(reinterpret_cast<int*>(out) + n + i % n, ints[i]);
+}
+KERNEL(plain_reduction) {
+    PLACE;
+    out[i] = __reduce_add_sync(~0u, ints[i]);
+}
+KERNEL(plain_two_results) {
+    PLACE;
+    float sine, cosine;
+    sincospif(in[i], &sine, &cosine);
+    out[i] = sine + cosine;
+}
 KERNEL(plain) {
     PLACE;
     out[i] = work(in, n);

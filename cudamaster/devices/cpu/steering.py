@@ -49,14 +49,17 @@ _PURE = matching(
     r"|^_Z\d+(?:__expf|__exp10f|__logf|__log2f|__log10f|__sinf|__cosf|__tanf|__tanhf|__powf|__fdividef|rsqrtf?|__saturatef)"
     r"|^_Z\d+__[fd](?:add|sub|mul|div|rcp|sqrt|ma)_r[nzud]|^_Z\d+__floats?22?b?(?:float|half)\w*_r"
     r"|^_ZN14cudamaster_cpu3ptx(?:3cvt|8cvt_pack|3add|3sub|3mul|3fma|3mad|3div|3rem|3rcp|4sqrt|5rsqrt|3ex2|3lg2|3sin|3cos"
-    r"|4tanh|3min|3max|3abs|3neg|3and|2or|3xor|3not|3shl|3shr|4prmt|4lop3|3bfe|3bfi|4selp)I"
+    r"|4tanh|3min|3max|3abs|3neg|3and|2or|3xor|3not|3shl|3shr|4prmt|4lop3|3bfe|3bfi|4selp|4setp)I"
     r"|^_Z\d+__(?:byte_perm|brev|clz|popc|ffs|mulhi|umulhi|funnelshift|float_as|int_as|uint_as|double_as|\w+2(?:float|int)_r)"
     r"|^_Z\d+__b?(?:float|half|low|high)\w*2float"
 )
-# Fragments and their products, which are told as places on the stack.
-_FRAGMENTS = matching(r"^_ZN6nvcuda4wmma\d+(?:mma_sync|load_matrix_sync|store_matrix_sync|fill_fragment)I")
+# Fragments and their products, which are told as places on the stack; functions with two results, likewise.
+_FRAGMENTS = matching(
+    r"^_ZN6nvcuda4wmma\d+(?:mma_sync|load_matrix_sync|store_matrix_sync|fill_fragment)I|^_Z\d+sincos(?:pi)?f?[fd]P"
+)
+_ATOMICS = matching(r"^_Z\d+atomic[A-Z]|^_ZN14cudamaster_cpu3ptx8atom_(?:one|cas)I")
 # They hand values from thread to thread, as many whatever these are.
-_EXCHANGES = matching(r"^cudamaster_cpu_barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot)_sync|3ptx9shfl_sync")
+_EXCHANGES = matching(r"^cudamaster_cpu_barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot|reduce_\w+?)_sync|3ptx9shfl_sync")
 # What these do and answer hangs on their arguments and on who came by, and on nothing in memory.
 _ANSWERS = matching(
     r"^cudamaster_cpu_observe_mem(?:cpy|move|set)$|^cudamaster_cpu_(?:lane|activemask|dynamic_shared|yield|shared_address|shared_place|space|mbarrier_wait"
@@ -102,7 +105,7 @@ _ARITHMETIC_NAMES = (
 _ARITHMETIC = matching("^" + _ARITHMETIC_NAMES)
 _OTHERS = matching(
     r"^(?:mov\w*|lea[wlq]?|not[bwlq]?|bswap[lq]?|set\w+|cmov\w+|cvt\w+|(?:add|sub|mul|div|min|max|sqrt|and|andn|or|xor|cmp\w*"
-    r"|unpck[lh]|shuf|round)[ps][sd]|p(?:xor|and|andn|or|add|sub|sl|sr|shuf|unpck|cmp|mul|madd|ack|insr|extr|min|max|movmskb)\w*)$"
+    r"|unpck[lh]|shuf|round)[ps][sd]|p(?:xor|and|andn|or|add|sub|sl|sr|shuf|unpck|cmp|mul|madd|ack|insr|extr|min|max|movmskb|mov[sz]x)\w*)$"
 )
 _WIDENS = {"cltq": ("rax", "rax"), "cwtl": ("rax", "rax"), "cltd": ("rax", "rdx"), "cqto": ("rax", "rdx")}
 _DIVIDES = matching(r"^(?:i?div|i?mul)[bwlq]?$")
@@ -413,6 +416,9 @@ def _called(step: _Instruction, function: _Function, state: _State) -> _State:
         result = 0
     elif _PURE(name):
         result = _RESULTS if taint & _PASSED or passes else 0
+    elif _ATOMICS(name):
+        function.steered |= bool(taint & _bits("rdi"))  # where; the answer is of memory
+        function.wild |= bool(passes)
     elif _ORDERS(name):
         function.steered |= bool(taint & _bits("rdi"))
         result = 0
