@@ -29,12 +29,13 @@ from cudamaster.modelling.memory import SECTOR_BYTES
 from cudamaster.modelling.observed import SPREADS, EventLine, LaunchLine, Sums, TrafficLine
 from cudamaster.profiling.ptxas import Usage
 
-_LEAST_UNITS = 4  # of work behind the first that was left out
-_MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
-_MOST_OF_UNIT = 0.5  # that a block does if none is left
-_MOST_UNSURE = 0.03  # of a launch's events: the standard error of those that were not executed
 VERSION = 6  # of what is counted, and how
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
+# Where units of work were left out:
+_LEAST_UNITS = 4  # that a block took behind the first that was left out
+_MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
+_MOST_OF_UNIT = 0.5  # that other blocks do, in the mean, if none is left
+_MOST_UNSURE = 0.03  # of a launch's events: the standard error of those that were not executed
 _OF_FILE = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
 
 
@@ -74,9 +75,9 @@ def counts_of(
 
 def _took_all(line: LaunchLine) -> bool:
     """Whether one block did what all blocks share out among them by atomics: it runs before the others do."""
-    total, blocks, largest = line.block_instructions
     if line.units is not None:
         return True
+    total, blocks, largest = line.block_instructions
     return blocks > 1 and largest > shipped().alone_share * total and line.atomics[0] > 0 and line.traced < line.blocks
 
 
@@ -165,16 +166,15 @@ def _shared_traffic(line: TrafficLine, launch: LaunchLine) -> TrafficLine:
 
 def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -> Launch:
     """Counts of the whole launch, of those of the traced blocks."""
-    far, way_far = line.far_waits[0], line.way_far_waits[0]
     if _took_all(line):
         line = _shared_out(line)
     # Threads of which only a part was kept stand for the whole.
     longer = _longer(line)
     far_longer = way_far_longer = longer
     if line.earlier is not None:
+        late_waits = (line.far_waits[0], line.way_far_waits[0])
         far_longer, way_far_longer = (
-            _grown(early, late, line) / (late or 1)
-            for early, late in zip(line.earlier[1:3], (far, way_far), strict=True)
+            _grown(early, late, line) / (late or 1) for early, late in zip(line.earlier[1:3], late_waits, strict=True)
         )
     scale = line.blocks / line.traced * longer
     kinds = dict.fromkeys(_KINDS, 0.0)
@@ -227,7 +227,8 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
         ),
         products=Products(f16=f16, tf32=tf32, f8=f8, integer=integer),
         contention=Contention(
-            hottest=max(of_many * scale, of_one if line.units is None else of_one * longer),  # the counter is
+            # The hottest address of one block is its counter, if units of work were left out.
+            hottest=max(of_many * scale, of_one if line.units is None else of_one * longer),
             all=atomic_lanes * scale,
             same_address=atomic_lanes / addresses if addresses else 1,
         ),

@@ -35,9 +35,9 @@ _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (
 
 @dataclass(frozen=True)
 class Spares:
-    """What a process that counts spares itself: `inputs`, which are not made; `results` of its first call's launches, as if
-    nobody needed them (of later calls the one before says who does); what launches do not need of which `steering` says
-    that nothing in memory steers them; `units` of work of a block that takes all of a launch's."""
+    """What a process that counts spares itself: `inputs`, which are not made; `results` of its first call's launches,
+    as if nobody needed them (of later calls the one before says who does); what launches do not need of which
+    `steering` says that nothing in memory steers them; `units` of work of a block that takes all of a launch's."""
 
     inputs: bool = False
     results: bool = False
@@ -70,8 +70,8 @@ def trace(
     In one process, which a fault ends: the cases behind it are run in another one. So is a case that left out what
     proved to be needed, and what is behind it; if that was a first one, it spares itself less.
 
-    What is said of launches that nothing steers (steering.py) is tried on the smallest case: if it has other counts with
-    its inputs and all that launches before left, that is not believed, and all cases are counted so.
+    What is said of launches that nothing steers (steering.py) is tried on the smallest case: if it has other counts
+    with its inputs and all that launches before left, that is not believed, and all cases are counted so.
     """
     counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
     steered = replace(_MOST, inputs=False, steering=False)
@@ -89,7 +89,10 @@ def _size(counts: CallCounts | NoTrace) -> float:
     if isinstance(counts, NoTrace):
         return math.inf
     launches = [event for event in counts.events if isinstance(event, Launch)]
-    return sum(each.count * sum(each.instructions.model_dump().values()) for each in launches)
+    size: float = sum(
+        each.count * sum(each.instructions.model_dump(exclude={"active_share"}).values()) for each in launches
+    )
+    return size
 
 
 def _traced(
@@ -103,7 +106,7 @@ def _traced(
     seed: int,
     limit_s: float,
 ) -> tuple[CallCounts | NoTrace, ...]:
-    """`trace`, which spares itself that, where nothing shows that it is needed."""
+    """`trace` that spares itself these, unless something shows that they are needed."""
     found: list[CallCounts | NoTrace] = []
     while len(found) < len(cases):
         left = cases[len(found) :]
@@ -181,7 +184,7 @@ def recorded(
     cases: Sequence[str],
     wanted: Gpu,
     seed: int = 0,
-    spares: Spares = Spares(steering=True),  # noqa: B008, it is frozen
+    spares: Spares = Spares(steering=True),
 ) -> tuple[CallCounts | NoTrace, ...]:
     """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable.
 
@@ -254,8 +257,9 @@ def _code_of(worker: Path) -> Code:
         of_places, origins, functions, chains, loops = (
             {int(place): found for place, found in each.items()} for each in others
         )
-        lists = (split, alone, unanswered, ones, unsteered, named)
-        return Code(of_places, order, origins, functions, chains, loops, *lists)
+        return Code(
+            of_places, order, origins, functions, chains, loops, split, alone, unanswered, ones, unsteered, named
+        )
     code = code_of(worker)
     making = kept.with_suffix(".making")
     lists = (code.order, code.split, code.alone, code.unanswered, code.ones, code.unsteered, code.named)

@@ -129,7 +129,13 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
     ]
     less = replace(tracing._MOST, inputs=False, results=False)
     least = replace(less, units=False)
-    assert processes == [("abcde", tracing._MOST), ("bcde", tracing._MOST), ("bcde", less), ("cde", least), ("e", least)]
+    assert processes == [
+        ("abcde", tracing._MOST),
+        ("bcde", tracing._MOST),
+        ("bcde", less),
+        ("cde", least),
+        ("e", least),
+    ]
 
 
 def launch_of(sectors: float, waits: float) -> CallCounts:

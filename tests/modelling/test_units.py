@@ -77,8 +77,8 @@ def test_little_work_is_hidden_behind_the_first_units(program: Path) -> None:
 
 @pytest.mark.parametrize("how", ["few for each", "their own", "read behind", "one in three is heavy"])
 def test_all_are_done_where_others_are_left_or_needed(program: Path, how: str) -> None:
-    """Other blocks find units although the first has come to its end, the counter is none, another launch asks, or so few
-    units say little of others, as one in three takes four times as long."""
+    """Other blocks find units although the first has come to its end, the counter is none, another launch asks, or so
+    few units say little of others, as one in three takes four times as long."""
     found = counted(program, how)
     assert isinstance(found, NoTrace)
     assert found.reason == WHOLE

@@ -1,7 +1,7 @@
 """Atomics whose answer nobody takes: who makes one asks for nothing that others may have written.
 
-Of additions of one among these, in shared memory, nvcc makes ATOMS.POPC.INC, in which the lanes of a warp that meet at one
-address are one.
+Of additions of one among these, in shared memory, nvcc makes ATOMS.POPC.INC, in which the lanes of a warp that meet at
+one address are one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ZEROES = re.compile(r"^p?xor")
 
 
 def places(lines: Sequence[tuple[int, str, str]]) -> Iterator[tuple[int, bool]]:
-    """The places behind them in a function, and whether they are additions of one."""
+    """The places behind them in a function, and whether each is an addition of one."""
     for at, (_, name, operands) in enumerate(lines[:-1]):
         target = x86.CALLED.search(operands) if name.startswith("call") else None
         if target and _ATOMICS.search(target[1]) and not _is_taken(lines[at + 1 :]):

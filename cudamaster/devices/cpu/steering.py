@@ -179,7 +179,7 @@ class _Instruction:
     near: bool = False  # the result is where a built-in variable begins
     of_thread: bool = False  # what it loads lies close to where its address says in the thread's own memory
     fails: bool = False  # with some values
-    spoils: int = 0  # bits of the upper half of a word of the stack whose lower half it writes: no address is left there
+    spoils: int = 0  # bits of the upper half of a word of the stack whose lower half it writes: an address is lost
     low: bool = False  # it stores below an address, which may be among registers' places
     reaches: int = 0  # bits of an address that it makes a lower one of
     called: str | None = None
