@@ -1,7 +1,7 @@
 // Calls of test_left_out.py. The first one's requests compete for sets of L1. Of the others some end with a long launch, whose
 // blocks beside the sample are run where somebody needs what they leave. The command line leaves out the first call, says how
 // the host asks whether the second is done, or asks for another call alone; with two words it has launches that are alike but
-// for the last.
+// for the last, of many blocks or of so few that a sample could have them all.
 #include <cuda_runtime.h>
 #include <string>
 
@@ -110,8 +110,11 @@ int main(int argc, char** words) {
     cudaMemset(out, 0, 8 * n);
     cudaMemset(done, 0, 4);
     if (argc > 2) {
+        const bool few_blocks = std::string(words[2]) == "few";
         recorded([&] {
-            for (int k = 0; k < 8; ++k)
+            for (int k = 0; k < 4 && few_blocks; ++k)
+                walking_kernel<<<64, 1024>>>(out, 15000, k < 3 ? 15000 : 8 * 15000);
+            for (int k = 0; k < 8 && !few_blocks; ++k)
                 alike_kernel<<<1000, threads>>>(out, n, k < 4 + argc ? 1 : 8);
         });
         return 0;

@@ -76,9 +76,12 @@ def test_a_few_blocks_that_are_left_out_otherwise_say_whether_the_sample_is_like
     assert "do far more" in (tracing._uneven(launches(uneven)) or "")
 
 
-def test_so_does_a_block_of_a_launch_that_begins_as_one_before_it_did(program: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("blocks", ["many", "few"])
+def test_so_does_a_block_of_a_launch_that_begins_as_one_before_it_did(
+    program: Path, tmp_path: Path, blocks: str
+) -> None:
     """Once the budget is spent it has that one's counts, unless its other blocks do far more."""
-    (call,) = observed(program, tmp_path, "launches", "alike")
+    (call,) = observed(program, tmp_path, "alike", blocks)
     *_, same, other = launches(call)
     assert (same.accesses[2], other.accesses[2]) == (1, 1)
     assert other.model_copy(update={"accesses": same.accesses}) == same

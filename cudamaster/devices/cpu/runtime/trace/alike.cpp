@@ -32,15 +32,15 @@ struct Comparing {
             given.text += ' ' + std::to_string(value[done]);
         given.text += ';';
     }
-    // Of the allocation that has the address, 0 for none. From the last number on all are one buffer, which has no role.
+    // That of the allocation which has the address, 0 for none. From kMostBuffers on all are one buffer, which has no role.
     unsigned number_of(uintptr_t address) const {
         auto behind = allocations.upper_bound(reinterpret_cast<const void*>(address));
         if (behind == allocations.begin())
             return 0;
         const auto& [base, allocation] = *std::prev(behind);
         const auto [number, bytes] = allocation;
-        const bool has =
-            address - reinterpret_cast<uintptr_t>(base) <= bytes; // an end is that of what it ends
+        // With the address behind its last byte, as an end may be handed over.
+        const bool has = address - reinterpret_cast<uintptr_t>(base) <= bytes;
         return has && number < kMostBuffers ? number : 0;
     }
     void take_pointer(uintptr_t address, unsigned number) {

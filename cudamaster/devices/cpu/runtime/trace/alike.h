@@ -1,5 +1,6 @@
 // Launches that are alike: the same kernel on the same grid, with arguments that differ only in which allocations they
-// point into. Nothing in memory steers them, so they do the same. What is written of one holds for the others, once each allocation stands by its role.
+// point into. Nothing in memory steers them, so they do the same. What is written of one holds for the others, once each
+// allocation stands by its role.
 #pragma once
 
 #include "executor.h"
@@ -20,8 +21,8 @@ struct Given {
     // Its kernel and its arguments; empty if their bytes do not say what they are. A pointer into an allocation is that
     // one's role, with the place in a line of 128 bytes or, but for its first pointer, how far it is behind that.
     std::string text;
-    std::map<unsigned, unsigned>
-        roles; // of allocations: which the arguments point into first, second and so on
+    // By the numbers of allocations: which the arguments point into first, second and so on.
+    std::map<unsigned, unsigned> roles;
     Names to_roles() const;
     Names from_roles(const Allocations& allocations) const;
 };

@@ -235,12 +235,12 @@ struct Units {
     Count least = 0, most = 0;              // units that there are
     Count taken = 0, taken_before = 0;      // by the first block; of these before any was left out
     Count events_before = 0;                // the block's then
-    Spread each;                            // events of a unit behind it,
+    Spread each;                            // events of a unit from then on,
     double squares = 0;                     // and the sum of their squares
     Count events = 0;                       // until the unit at hand
     SoFar earlier, before_earlier;          // the second at half as many units as the first
-    Count stride = 1;
-    Count seed = 0;
+    Count stride = 1;                       // from unit to unit of a block that looks for the last one
+    Count seed = 0;                         // of how many are left out
     Count number_of(unsigned value) const { return (value - first) / step; }
 };
 
@@ -258,9 +258,9 @@ struct Launch {
     bool unsteered = false;            // by what lies in memory
     std::atomic<bool> hollow{false};   // values were not computed
     std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
+    std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
     std::atomic<bool> talks{false};    // a recorded block asks for what others may write
     Units units;                       // if the first block takes all there are
-    std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
     LineSet common; // what the first block read: others that want it may find it in their SM's L1
 
     std::mutex mutex;                      // of what follows
@@ -281,8 +281,8 @@ struct Launch {
     // Plain accesses of blocks that are recorded and of those that are run beside them.
     std::atomic<Count> own_accesses{0}, other_accesses{0}, other_blocks{0};
     std::atomic<Count> own_instructions{0}, other_instructions{0};
-    // Where most blocks are left out: first blocks of the clusters that are run beside the sample, ascending, and the accesses
-    // and instructions of each block.
+    // Where most blocks are left out: first blocks of the clusters that are run beside the sample, ascending, and the
+    // accesses and instructions of each block.
     std::vector<unsigned long long> drawn;
     std::vector<Count> drawn_accesses, drawn_instructions;
     Work own_work, drawn_work; // of recorded blocks, and of those

@@ -5,9 +5,13 @@
 // them together are cheap enough, so that later launches find what they left; else they are left out, and the launch says so.
 //
 // Nobody needs what they leave if no later launch of the call is steered by what it loads (steering.py), the host reads
-// nothing, and the launch's blocks ask for nothing that others write. Which launch is the last that somebody needs is guessed
-// by the call before, or, if none of the program's launches is steered, for a first call too. A guess that was wrong is
-// written down and ends the process: the call is then the first of another one, where nothing is guessed.
+// nothing, and the launch's blocks ask for nothing that others write. Which launch is the last that somebody needs is
+// guessed: by the call before, and for a first call, if the table says so, none is. A guess that was wrong is written down
+// and ends the process. The call is then the first of another one, where less is guessed if it was a first one already
+// (tracing.py).
+//
+// Launches that do the same are counted once (alike.h), and of work that one block takes from a counter it does a part
+// (units.cpp).
 #include "observe.h"
 #include "trace/alike.h"
 #include "trace/trace.h"
@@ -197,13 +201,14 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
     return 1;
 }
 
-// A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by; then the
-// table of instructions: a line "place instructions number" each, "w place" for blocks that loops which wait are not made of,
-// "q place" for atomics whose answer nobody takes, lines "< number origin" for loads whose address comes from other loads, "@ number first" for basic blocks of a loop that is
-// made one block, "! number" for loads whose values are split, "~ number" for loops whose passes wait for each other,
-// "+ number" for additions whose lanes at one address are one, "r place registers" for kernels, "u place" for functions that no
-// value in memory steers, with a 1 behind it if they call the kernel that the launch names, "n" if all launches may be guessed
-// to need nothing, "i" if inputs hold nothing, "s" if units of work may be left out, and the empty line that ends it.
+// A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by; then
+// the table of instructions: a line "place instructions number" each, "w place" for blocks that loops which wait are not
+// made of, "q place" for atomics whose answer nobody takes, lines "< number origin" for loads whose address comes from
+// other loads, "@ number first" for basic blocks of a loop that is made one block, "! number" for loads whose values are
+// split, "~ number" for loops whose passes wait for each other, "+ number" for additions whose lanes at one address are
+// one, "r place registers" for kernels, "u place" for functions that no value in memory steers, with a 1 behind it if they
+// call the kernel that the launch names, "n" if a first call is guessed to need nothing of what its launches leave, "i" if
+// inputs hold nothing, "s" if units of work may be left out, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -522,14 +527,12 @@ bool is_needed(const Launch& launch) {
     return launch.waiting || launch.talks || state().made <= state().needed_then;
 }
 
-// Only the first cluster of the launch is recorded, and those that are drawn are run beside it.
-bool runs_beside_first(const Job& job, Launch& launch, std::vector<unsigned long long> drawn) {
+// Only the first cluster of the launch is recorded; any other may be drawn to be run beside it.
+void keep_to_first(const Job& job, Launch& launch) {
     launch.plan.groups = {0};
     launch.plan.group_blocks = job.cluster_size;
     launch.plan.only_those = true;
     launch.stage = Stage::kAll;
-    launch.drawn = std::move(drawn);
-    return !launch.drawn.empty();
 }
 
 // Some of the clusters that these blocks are in, at least one.
@@ -543,8 +546,8 @@ std::vector<unsigned long long> draw_of(const Job& job, const Work& blocks) {
     return {found.begin(), found.end()};
 }
 
-// What was written of a launch that this one seems to be like: by what it is given, and by its first cluster. Null if there is
-// none with a sample as large as this one's would be, or if its blocks would all be run.
+// What was written of a launch that this one seems to be like: by what it is given, and by its first cluster. Null if there
+// is none with a sample as large as this one's would be, or if its blocks would all be run.
 const Like* one_like(const Job& job, const Launch& launch) {
     Recording& recording = state();
     const Count of_first = launch.events + launch.multiplications / kMultiplicationsOfEvent;
@@ -553,7 +556,7 @@ const Like* one_like(const Job& job, const Launch& launch) {
         return nullptr;
     const Count instructions = recording.host_instructions;
     recording.given = given_of(job, recording.allocations);
-    recording.host_instructions = instructions; // for the program's own code hands out the arguments
+    recording.host_instructions = instructions; // code of the program has handed out the arguments
     const std::string line =
         recording.given.text.empty() ? "" : renamed(launch.line(job), recording.given.to_roles());
     if (line.empty())
@@ -573,8 +576,9 @@ const Like* one_like(const Job& job, const Launch& launch) {
     return same == alike.written.end() ? nullptr : &same->second;
 }
 
-// It is like that one. What is left of budgets is what it would be if this one had been counted.
-void is_like(const Job& job, const Like& one) {
+// What was written of that one holds for this launch. What is left of budgets is what it would be if this one had been
+// counted.
+void take_counts_of(const Job& job, const Like& one) {
     Recording& recording = state();
     Alike& alike = recording.alike[recording.compared];
     alike.call = recording.calls;
@@ -591,6 +595,48 @@ bool did_the_same(const Work& blocks, const Work& before) {
     return !blocks.empty() && std::includes(before.begin(), before.end(), blocks.begin(), blocks.end());
 }
 
+// It only seemed to be like another one: it goes on as if none of its blocks but the first cluster's had been run.
+void go_on_unlike(const Job& job, Launch& launch) {
+    Recording& recording = state();
+    recording.like = nullptr;
+    recording.unlike = true;
+    recording.waited = 0;
+    launch.forget_drawn();
+    launch.plan = plan_of(job, kGroups * kGroupBlocks);
+}
+
+// The first block has left out units of work. The last one looks twice for their end, and others say whether any are left.
+bool wants_pass_for_units(const Job& job, Launch& launch, unsigned pass) {
+    launch.stage = Stage::kOtherTrials;
+    if (pass < 3)
+        return true;
+    keep_to_first(job, launch);
+    launch.drawn = draw(launch.plan, kMostDrawn);
+    return pass == 3 && !launch.drawn.empty();
+}
+
+// By what the blocks so far have cost: the sample, whether others are run, and if not, which ones to compare with it.
+void plan_others(const Job& job, Launch& launch) {
+    Recording& recording = state();
+    launch.stage = Stage::kAll;
+    const Count traced = std::max<Count>(launch.traced, 1);
+    const Cost cost = {std::max<Count>((launch.events + launch.dropped) / traced, 1),
+                       launch.multiplications / traced / kMultiplicationsOfEvent};
+    const unsigned before = recording.seen[shape_of(job)]++;
+    launch.plan = sample_of(job, cost, before);
+    const Count most = launch.waiting ? kExecutedWaiting : kExecutedOfCall;
+    const Count all = cost.all() * job.blocks, may = most - std::min(recording.executed, most);
+    launch.plan.only_those = all > (is_needed(launch) ? may : std::min(may, kExecutedForNobody));
+    recording.lacking |= launch.plan.only_those && all <= may;
+    recording.executed += launch.plan.only_those ? 0 : all;
+    recording.cost = cost;
+    if (!launch.plan.only_those)
+        return;
+    const Count few = kExecutedToCompare / (cost.all() * job.cluster_size);
+    const Count drawn = before < 8 ? std::clamp<Count>(few, kLeastDrawn, kMostDrawn) : kLeastDrawn;
+    launch.drawn = draw(launch.plan, static_cast<unsigned>(drawn));
+}
+
 bool wants_pass(const Job& job, unsigned pass) {
     Recording& recording = state();
     Launch* launch = recording.launch.get();
@@ -601,36 +647,30 @@ bool wants_pass(const Job& job, unsigned pass) {
         launch->stage = Stage::kAll;
         return pass == 0;
     }
-    if (launch->units.apart && pass > 0) {
-        if (pass == 3) { // behind two that look for the last unit: now none should be left
-            launch->plan.groups = {0};
-            launch->plan.group_blocks = 1;
-            launch->plan.only_those = true;
-            launch->drawn = draw(launch->plan, kMostDrawn);
-        }
-        launch->stage = pass < 3 ? Stage::kOtherTrials : Stage::kAll;
-        return pass < 3 || (pass == 3 && !launch->drawn.empty());
+    if (launch->units.apart && pass > 0)
+        return wants_pass_for_units(job, *launch, pass);
+    if (pass == 1 && (recording.like = one_like(job, *launch))) {
+        keep_to_first(job, *launch);
+        launch->drawn = draw_of(job, recording.like->blocks);
+        return true;
     }
-    if (pass == 1 && (recording.like = one_like(job, *launch)))
-        return runs_beside_first(job, *launch, draw_of(job, recording.like->blocks));
     if (pass == 2 && recording.like) {
         if (did_the_same(launch->drawn_work, recording.like->blocks)) {
-            is_like(job, *recording.like);
+            take_counts_of(job, *recording.like);
             return false;
         }
-        recording.like = nullptr;
-        recording.unlike = true;
-        recording.waited = 0;
-        launch->forget_drawn();
-        launch->plan = plan_of(job, kGroups * kGroupBlocks);
+        go_on_unlike(job, *launch);
     }
-    pass -= recording.unlike;
+    pass -= recording.unlike; // the one that found that out
     if (pass == 1 && launch->events > launch->traced * kLongBlock) {
         recording.first = launch->line(job);
         recording.as_before =
             recording.recorded >= kRecordedOfCall && recording.written.count(recording.first);
-        if (recording.as_before)
-            return runs_beside_first(job, *launch, draw(launch->plan, 1));
+        if (recording.as_before) {
+            keep_to_first(job, *launch);
+            launch->drawn = draw(launch->plan, 1);
+            return !launch->drawn.empty();
+        }
     }
     if (pass < 2) {
         launch->stage = pass == 0 ? Stage::kFirstBlock : Stage::kOtherTrials;
@@ -640,28 +680,12 @@ bool wants_pass(const Job& job, unsigned pass) {
     }
     if (pass > 2 || recording.as_before || launch->tried.size() == job.blocks)
         return false;
-    launch->stage = Stage::kAll;
-    const Count traced = std::max<Count>(launch->traced, 1);
-    const Cost cost = {std::max<Count>((launch->events + launch->dropped) / traced, 1),
-                       launch->multiplications / traced / kMultiplicationsOfEvent};
-    unsigned before = recording.seen[shape_of(job)]++;
-    launch->plan = sample_of(job, cost, before);
-    Count most = launch->waiting ? kExecutedWaiting : kExecutedOfCall;
-    Count all = cost.all() * job.blocks, may = most - std::min(recording.executed, most);
-    launch->plan.only_those = all > (is_needed(*launch) ? may : std::min(may, kExecutedForNobody));
-    recording.lacking = recording.lacking || (launch->plan.only_those && all <= may);
-    recording.executed += launch->plan.only_those ? 0 : all;
-    recording.cost = cost;
-    if (launch->plan.only_those) {
-        Count drawn = before < 8 ? std::clamp<Count>(kExecutedToCompare / (cost.all() * job.cluster_size),
-                                                     kLeastDrawn, kMostDrawn)
-                                 : kLeastDrawn;
-        launch->drawn = draw(launch->plan, static_cast<unsigned>(drawn));
-    }
+    plan_others(job, *launch);
     return true;
 }
 
-// Others may be as this one, which left out blocks.
+// What was written of a launch that left out blocks may hold for later ones: for those that are alike, and in this call for
+// those with long blocks that begin as it does.
 void keep(std::string line, std::unique_ptr<Launch> launch) {
     Recording& recording = state();
     Work& blocks = launch->traced == launch->plan.blocks ? launch->own_work : launch->drawn_work;
@@ -689,7 +713,7 @@ void launch_ends(const Job& job) {
     if (!launch || job.again.load()) // in clusters of another shape
         return;
     recording.recorded += launch->events;
-    recording.lacking = recording.lacking || launch->hollow;
+    recording.lacking |= launch->hollow;
     if (launch->talks && !launch->units.apart) // but for its own counter
         needs_results();
     if (job.failed.load() || !launch->traced)
@@ -895,7 +919,7 @@ void products_end(Worker&, unsigned, unsigned) {}
 bool wants_pieces() {
     return false;
 }
-// Nor do any matter of a launch that nothing steers, if no later one is steered by what it leaves.
+// Of a launch that nothing steers none matters, if no later one is steered by what it leaves.
 bool wants_products() {
     Recording& recording = state();
     Launch* launch = recording.launch.get();

@@ -8,6 +8,7 @@
 //   lines (lines.h)           requests to global memory as lines and sectors, through an L1 cache of the block's share
 //   counts (counts.h)         sums over blocks: whole numbers, so that the order in which blocks end does not matter
 //   alike (alike.cpp)         which launches do the same, but in other allocations
+//   units (units.cpp)         a block that takes work from a counter gets a part of it
 //   hooks (hooks.cpp)         which blocks are recorded, and what is written: a line of JSON for each event of the call
 //
 // The descriptor in CUDAMASTER_CPU_TRACE is read first: how many instructions each basic block has (building them
@@ -259,7 +260,7 @@ extern __thread Count instructions;
 extern __thread Count instructions_at_question;
 extern __thread unsigned work_since_question; // has kWork if there was any
 constexpr Count kOfQuestion = 64;
-// Where the block's units of work are left out, if it takes such; else null.
+// What is known of the block's units of work, if it takes such and some may be left out; else null.
 extern __thread Units* units;
 // Its first thread is about to change this by an atomic.
 void takes_unit(const void* address, unsigned bytes);

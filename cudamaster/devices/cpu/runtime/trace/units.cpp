@@ -1,10 +1,10 @@
 // Units of work that the blocks of a launch take from a counter in global memory. Blocks run one after another here, so the
-// first one takes them all, and that may be far more than any other block has to do. On a GPU other blocks take most of them,
-// so from some point on it gets one in many: in between, the counter goes on as if others had taken the rest, by random numbers,
-// as a kernel might know which units are looked at. What it does then stands for all.
+// first one takes them all, and that may be far more than any other block has to do. On a GPU other blocks take most of
+// them, so from some point on it gets one in many: in between, the counter goes on as if others had taken the rest, by
+// random numbers, as a kernel might know which units are looked at. What it does then stands for all.
 //
-// When it finds none left, the last one is somewhere behind the last that it got. Two more blocks look for it: they get only
-// units behind that one, closer together, and are not recorded.
+// When it finds none left, the last one is somewhere behind the last that it got. Another block, run twice and not recorded,
+// looks for it: it gets only units behind that one, closer together.
 #include "trace/trace.h"
 
 #include <cmath>
