@@ -10,6 +10,7 @@ from itertools import groupby
 from cudamaster.devices.cpu.counting import shipped
 from cudamaster.devices.cpu.instructions import Code
 from cudamaster.devices.kernel_names import plain_name
+from cudamaster.modelling import units
 from cudamaster.modelling.counts import (
     CallCounts,
     Contention,
@@ -31,11 +32,6 @@ from cudamaster.profiling.ptxas import Usage
 
 VERSION = 6  # of what is counted, and how
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
-# Where units of work were left out:
-_LEAST_UNITS = 4  # that a block took behind the first that was left out
-_MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
-_MOST_OF_UNIT = 0.5  # that other blocks do, in the mean, if none is left
-_MOST_UNSURE = 0.03  # of a launch's events: the standard error of those that were not executed
 _OF_FILE = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
 
 
@@ -81,64 +77,11 @@ def _took_all(line: LaunchLine) -> bool:
     return blocks > 1 and largest > shipped().alone_share * total and line.atomics[0] > 0 and line.traced < line.blocks
 
 
-def stands_for_all(line: LaunchLine) -> bool:
-    """Whether a block that left out units of work took enough of them, and others found none left."""
-    if line.units is None:
-        return True
-    before, taken, _, _, events = line.units
-    *accesses, blocks = line.accesses
-    sums = (accesses, line.threads_instructions)
-    none_left = all(others * taken <= _MOST_OF_UNIT * own * blocks for own, others in sums)
-    enough = taken - before >= _LEAST_UNITS and events <= _MOST_BEFORE * (line.events - events)
-    return enough and none_left and _unsure(line) <= _MOST_UNSURE
-
-
-def _unsure(line: LaunchLine) -> float:
-    """The standard error of a launch's events where units of work were left out, in parts of these."""
-    count, events, squares = line.of_unit
-    if line.units is None or count < _LEAST_UNITS - 1:
-        return math.inf
-    mean = events / count
-    of_mean = math.sqrt(max(squares / count - mean**2, 0.0) / (count - 1))
-    return of_mean * (line.units[3] - line.units[1]) / (_longer(line) * line.events)
-
-
-def _longer(line: LaunchLine) -> float:
-    """How many times as much there was as was recorded, where a first part stands for the whole, or units of work."""
-    if not line.events:
-        return 1.0
-    all_events = float(line.events + line.dropped)
-    if line.units is not None:
-        before, taken, least, most, events = line.units
-        all_events += (line.events - events) * ((least + most) / 2 - taken) / (taken - before)
-    return all_events / line.events
-
-
-def _grown(early: float, late: float, line: LaunchLine) -> float:
-    """What a sum comes to by all units that was `early` by some and `late` by all that were taken.
-
-    It goes on towards a limit, as the number of different ones does where one of many is drawn again and again."""
-    if line.units is None or line.earlier is None or not late:
-        return late
-    _, taken, least, most, _ = line.units
-    times, share = (least + most) / 2 / taken, line.earlier[0] / taken
-    low, high = 1e-6, 50.0  # how far it is: of a limit 1 - exp(-x) is there
-    if early / late <= math.expm1(-low * share) / math.expm1(-low):
-        return late * times
-    for _ in range(50):
-        middle = (low + high) / 2
-        if math.expm1(-middle * share) / math.expm1(-middle) < early / late:
-            low = middle
-        else:
-            high = middle
-    return late * math.expm1(-low * times) / math.expm1(-low)
-
-
 def _shared_out(line: LaunchLine) -> LaunchLine:
     """A launch whose work one traced block took, as if all its blocks had been traced and each had done its share."""
     blocks = line.blocks
     more = blocks / line.traced
-    longer = _longer(line) if line.units is not None else 1.0  # which the sums are yet to be multiplied by
+    longer = units.longer(line) if line.units is not None else 1.0  # which the sums are yet to be multiplied by
 
     def shares(sums: Sums) -> Sums:
         total, count, largest = sums
@@ -156,8 +99,8 @@ def _shared_traffic(line: TrafficLine, launch: LaunchLine) -> TrafficLine:
     if launch.earlier is not None:
         before = launch.earlier[3].get(line.buffer, (0, 0))
         most = math.ceil(line.bytes / SECTOR_BYTES)
-        read, written = (min(_grown(*each, launch), most) for each in zip(before, (read, written), strict=True))
-    longer = _longer(launch) if launch.units is not None else 1.0
+        read, written = (min(units.grown(*each, launch), most) for each in zip(before, (read, written), strict=True))
+    longer = units.longer(launch) if launch.units is not None else 1.0
     asked = longer * (line.load[1] + line.atomic[1] + line.bulk[0] + line.bulk[2])
     stored = longer * (line.store[1] + line.atomic[1] + line.bulk[1] + line.bulk[2])
     share = min(read, asked / launch.blocks), min(written, stored / launch.blocks)
@@ -168,14 +111,13 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
     """Counts of the whole launch, of those of the traced blocks."""
     if _took_all(line):
         line = _shared_out(line)
-    # Threads of which only a part was kept stand for the whole.
-    longer = _longer(line)
+    # Threads of which only a part was kept stand for the whole, and so do units of work.
+    longer = units.longer(line)
     far_longer = way_far_longer = longer
     if line.earlier is not None:
-        late_waits = (line.far_waits[0], line.way_far_waits[0])
-        far_longer, way_far_longer = (
-            _grown(early, late, line) / (late or 1) for early, late in zip(line.earlier[1:3], late_waits, strict=True)
-        )
+        _, far, way_far, _ = line.earlier
+        far_longer = units.grown(far, line.far_waits[0], line) / (line.far_waits[0] or 1)
+        way_far_longer = units.grown(way_far, line.way_far_waits[0], line) / (line.way_far_waits[0] or 1)
     scale = line.blocks / line.traced * longer
     kinds = dict.fromkeys(_KINDS, 0.0)
     warps = lanes = 0.0

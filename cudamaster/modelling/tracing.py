@@ -23,9 +23,10 @@ from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Observing, Ran
 from cudamaster.modelling.counts import CallCounts, Launch
-from cudamaster.modelling.folding import VERSION, counts_of, stands_for_all
+from cudamaster.modelling.folding import VERSION, counts_of
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.observed import AGAIN, WHOLE, EventLine, LaunchLine, calls
+from cudamaster.modelling.units import stands_for_all
 from cudamaster.profiling import ptxas
 
 _ALIKE = 0.02
