@@ -59,7 +59,9 @@ _FRAGMENTS = matching(
 )
 _ATOMICS = matching(r"^_Z\d+atomic[A-Z]|^_ZN14cudamaster_cpu3ptx8atom_(?:one|cas)I")
 # They hand values from thread to thread, as many whatever these are.
-_EXCHANGES = matching(r"^cudamaster_cpu_barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot|reduce_\w+?)_sync|3ptx9shfl_sync")
+_EXCHANGES = matching(
+    r"^cudamaster_cpu_barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot|reduce_\w+?)_sync|3ptx9shfl_sync"
+)
 # What these do and answer hangs on their arguments and on who came by, and on nothing in memory.
 _ANSWERS = matching(
     r"^cudamaster_cpu_observe_mem(?:cpy|move|set)$|^cudamaster_cpu_(?:lane|activemask|dynamic_shared|yield|shared_address|shared_place|space|mbarrier_wait"
