@@ -23,17 +23,22 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def counted(program: Path, how: str, *, seed: int = 1, short: bool = True) -> CallCounts | NoTrace:
-    (found,) = recorded(
+    return calls(program, how, 1, seed=seed, short=short)[0]
+
+
+def calls(
+    program: Path, how: str, many: int, *, seed: int = 1, short: bool = True
+) -> tuple[CallCounts | NoTrace, ...]:
+    return recorded(
         lambda notes: run_limited(
             [str(program), how], 120, environment={"CUDAMASTER_CPU_TRACE": str(notes.fileno())}, held=[notes.fileno()]
         ),
         program,
-        [how],
+        [how] * many,
         load(),
         seed,
         spares=Spares(units=short),
     )
-    return found
 
 
 def only(found: CallCounts | NoTrace) -> Launch:
@@ -75,10 +80,27 @@ def test_little_work_is_hidden_behind_the_first_units(program: Path) -> None:
     assert 0.5 * hidden <= gathered <= 1.1 * hidden
 
 
-@pytest.mark.parametrize("how", ["few for each", "their own", "read behind", "one in three is heavy"])
+def test_a_counter_may_go_down_and_another_that_nobody_asks_is_none(program: Path) -> None:
+    whole, short = (only(counted(program, "down", short=short)) for short in (False, True))
+    assert loads(whole) == UNITS * WARPS * 401
+    assert loads(short) == pytest.approx(loads(whole), rel=0.01)
+    assert loads(short) != loads(whole)
+
+
+def test_a_launch_may_need_the_counter_that_one_of_a_call_before_would_have_reset(program: Path) -> None:
+    """A block that was left out would have been the last."""
+    first, second = calls(program, "wrapping", 2)
+    assert loads(only(first)) == pytest.approx(UNITS * WARPS * 401, rel=0.01)
+    assert isinstance(second, NoTrace)
+    assert second.reason == WHOLE
+
+
+@pytest.mark.parametrize(
+    "how", ["few for each", "their own", "read behind", "one in three is heavy", "the last does more"]
+)
 def test_all_are_done_where_others_are_left_or_needed(program: Path, how: str) -> None:
-    """Other blocks find units although the first has come to its end, the counter is none, another launch asks, or so
-    few units say little of others, as one in three takes four times as long."""
+    """Other blocks find units although the first has come to its end, the counter is none, another launch asks, so few
+    units say little of others, as one in three takes four times as long, or the last block does what no other does."""
     found = counted(program, how)
     assert isinstance(found, NoTrace)
     assert found.reason == WHOLE

@@ -38,12 +38,75 @@ __global__ void taking_kernel(int* counter, const float* table, const float* in,
     }
 }
 
+__device__ int taken, ended, looks;
+
 // Each block has its own units; the counter says how many are done.
 __global__ void own_kernel(int* counter, const float* table, const float* in, float* out, int units) {
+    __shared__ int done;
     for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
         __syncthreads();
         if (threadIdx.x == 0)
-            atomicAdd(counter, 1);
+            done = atomicAdd(counter, 1);
+        __syncthreads();
+        does(Work{400, done < 0}, unit, table, in, out);
+    }
+}
+
+// A counter that goes down; another that nobody asks, before it.
+__global__ void down_kernel(int* counter, const float* table, const float* in, float* out) {
+    __shared__ int next;
+    while (true) {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            atomicAdd(&looks, 1);
+            next = atomicSub(counter, 1) - 1;
+        }
+        __syncthreads();
+        int unit = next;
+        if (unit < 0)
+            break;
+        does(Work{400, 0}, unit, table, in, out);
+    }
+}
+
+// The last block does something more, and resets its counters for the next call.
+__global__ void reset_kernel(const float* table, const float* in, float* out, int units, Work of_last) {
+    __shared__ int next;
+    while (true) {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            next = atomicAdd(&taken, 1);
+        __syncthreads();
+        int unit = next;
+        if (unit >= units)
+            break;
+        does(Work{400, 0}, unit, table, in, out);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        next = atomicAdd(&ended, 1);
+        if (next == static_cast<int>(gridDim.x) - 1)
+            taken = ended = 0;
+    }
+    __syncthreads();
+    if (next == static_cast<int>(gridDim.x) - 1)
+        does(of_last, 0, table, in, out);
+}
+
+// Who takes more than there are resets the counter, if all others have done so.
+__global__ void wrapping_kernel(const float* table, const float* in, float* out, int units) {
+    __shared__ int next;
+    while (true) {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            next = atomicAdd(&taken, 1);
+            if (next == units + static_cast<int>(gridDim.x) - 1)
+                taken = 0;
+        }
+        __syncthreads();
+        int unit = next;
+        if (unit >= units)
+            break;
         does(Work{400, 0}, unit, table, in, out);
     }
 }
@@ -71,8 +134,21 @@ int main(int, char** words) {
         from = 60, heavy = {400, 100};
     else if (how == "few for each")
         most = 30;
+    for (int call = 0; how == "wrapping" && call < 2; ++call) {
+        cudamaster_cpu_record(1);
+        wrapping_kernel<<<132, kThreads>>>(table, in, out, units);
+        cudamaster_cpu_record(0);
+    }
+    if (how == "wrapping")
+        return 0;
+    if (how == "down")
+        cudaMemcpy(counter, &units, 4, cudaMemcpyHostToDevice);
     cudamaster_cpu_record(1);
-    if (how == "their own")
+    if (how == "down")
+        down_kernel<<<kBlocks, kThreads>>>(counter, table, in, out);
+    else if (how == "the last does more")
+        reset_kernel<<<kBlocks, kThreads>>>(table, in, out, units, {4000, 0});
+    else if (how == "their own")
         own_kernel<<<4, kThreads>>>(counter, table, in, out, units);
     else
         taking_kernel<<<kBlocks, kThreads>>>(counter, table, in, out, units, often, from, heavy, most);

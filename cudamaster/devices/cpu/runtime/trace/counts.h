@@ -239,9 +239,12 @@ struct Units {
     double squares = 0;                     // and the sum of their squares
     Count events = 0;                       // until the unit at hand
     SoFar earlier, before_earlier;          // the second at half as many units as the first
+    unsigned left = 0;                      // as the last block has left the counter
     Count stride = 1;                       // from unit to unit of a block that looks for the last one
     Count seed = 0;                         // of how many are left out
-    Count number_of(unsigned value) const { return (value - first) / step; }
+    Count number_of(unsigned value) const { // a counter may go down
+        return static_cast<int>(step) < 0 ? (first - value) / (0 - step) : (value - first) / step;
+    }
 };
 
 enum class Stage { kFirstBlock, kOtherTrials, kAll };

@@ -102,8 +102,11 @@ struct Recording {
     std::unique_ptr<Launch> launch;
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
-    unsigned long long seed = 0;          // of which clusters are drawn: kernels do not know it
-    unsigned long long given_seed = 0;    // the same at first
+    // Of units of work that were left out, as launches left them, of calls before, too: a kernel's last block may be the one
+    // that resets its counter, and it was left out.
+    std::map<const void*, unsigned> left_counters;
+    unsigned long long seed = 0;       // of which clusters are drawn: kernels do not know it
+    unsigned long long given_seed = 0; // the same at first
     // Launches with long blocks that left out others, by what was written of their first cluster alone.
     std::map<std::string, Written> written;
     // What would be written of the first cluster of the launch at hand, empty if its blocks are short.
@@ -402,6 +405,16 @@ Count drawn_below(Count most, Count& seed) {
 void leaves_units_out() {
     state().lacking = true;
     write_line("{\"event\":\"short\"}\n");
+}
+
+void needs_units() {
+    needs_results();
+}
+
+bool was_left_so(const void* counter, unsigned value) {
+    const auto& left = state().left_counters;
+    auto found = left.find(counter);
+    return found != left.end() && found->second == value;
 }
 
 const Rules& rules() {
@@ -714,6 +727,8 @@ void launch_ends(const Job& job) {
         return;
     recording.recorded += launch->events;
     recording.lacking |= launch->hollow;
+    if (launch->units.apart)
+        recording.left_counters[launch->units.counter] = launch->units.left;
     if (launch->talks && !launch->units.apart) // but for its own counter
         needs_results();
     if (job.failed.load() || !launch->traced)
@@ -798,6 +813,10 @@ void block_ends(Worker& self) {
     Launch* launch = state().launch.get();
     if (launch && launch->units.apart && launch->stage != Stage::kAll)
         units_end(launch->units);
+    if (launch && launch->units.apart) {
+        std::lock_guard<std::mutex> lock(launch->mutex);
+        launch->units.left = *launch->units.counter;
+    }
     unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
     if (launch && (!self.block_failed || left_out) && (tracer || launch->stage == Stage::kAll))
         launch->note(in_clusters(*self.job, block), accesses, instructions, multiplications,

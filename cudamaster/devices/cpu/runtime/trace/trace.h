@@ -18,10 +18,12 @@
 #include "trace/counts.h"
 #include "trace/lines.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -159,6 +161,18 @@ class Tracer {
         lanes_[thread].asked = true;
         talks_ |= !shared_.has(address);
     }
+    // It changes by an atomic whose answer nobody takes what a thread of the block may load later: that asks, too.
+    void adds_quietly(unsigned long long address) {
+        if (talks_ || shared_.has(address))
+            return;
+        first_sum_ = std::min(first_sum_, address);
+        last_sum_ = std::max(last_sum_, address);
+        sums_.insert(address);
+    }
+    void may_see_sum(unsigned long long address) {
+        if (__builtin_expect(address - first_sum_ <= last_sum_ - first_sum_, 0) && first_sum_ <= last_sum_)
+            talks_ = talks_ || sums_.count(address);
+    }
     bool is_global(unsigned long long address) { return range_of(address) != nullptr; }
     SoFar so_far(Count units) const;
     // Whether a thread of the block has asked, in memory that other blocks have, too.
@@ -205,6 +219,8 @@ class Tracer {
     const Range* last_range_ = nullptr;
     SharedMemory shared_;
     bool talks_ = false;
+    unsigned long long first_sum_ = ~0ull, last_sum_ = 0; // of what was changed so
+    std::unordered_set<unsigned long long> sums_;
     const Cluster* cluster_ = nullptr;         // of several blocks
     std::set<const void*> barriers_of_copies_; // mbarriers that copies come to
     std::set<const void*> barriers_of_stores_; // those of words that threads of the cluster store
@@ -262,13 +278,19 @@ extern __thread unsigned work_since_question; // has kWork if there was any
 constexpr Count kOfQuestion = 64;
 // What is known of the block's units of work, if it takes such and some may be left out; else null.
 extern __thread Units* units;
-// Its first thread is about to change this by an atomic.
+// A thread of it is about to change this by an atomic whose answer it takes.
 void takes_unit(const void* address, unsigned bytes);
+// It asks for something else.
+void asks_beside_units(unsigned long long address);
 // A block begins that finds out how many units there are, and a block has ended that took some.
 void looks_for_units(Units& of);
 void units_end(Units& of);
 // From now on some are left out: what the launch leaves is not what it would. (hooks.cpp)
 void leaves_units_out();
+// They are needed: the call is counted once more, with all units.
+void needs_units();
+// Whether a launch that left out units left a counter so, and nobody has written there since.
+bool was_left_so(const void* counter, unsigned value);
 // A number below `most` that kernels do not know; the seed goes on.
 Count drawn_below(Count most, Count& seed);
 // What time it is for the thread; 0 outside of kernels (clock.cpp).

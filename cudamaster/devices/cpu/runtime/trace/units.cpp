@@ -7,6 +7,7 @@
 // looks for it: it gets only units behind that one, closer together.
 #include "trace/trace.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace executor {
@@ -33,16 +34,41 @@ SoFar Tracer::so_far(Count units) const {
     return found;
 }
 
+namespace {
+
+// It is no counter of units, or not only that: the block does all there is.
+void counts_something_else(Units& of) {
+    units = nullptr;
+    of.asked = 0;
+    if (of.apart)
+        needs_units();
+}
+
+// So many units further, but not below nothing: an unsigned counter that goes down would begin again.
+unsigned beyond(unsigned now, Count left_out, unsigned step) {
+    if (static_cast<int>(step) < 0 && static_cast<int>(now) >= 0)
+        left_out = std::min<Count>(left_out, now / (0 - step));
+    return now + static_cast<unsigned>(left_out) * step;
+}
+
+} // namespace
+
 void takes_unit(const void* address, unsigned bytes) {
     Units& of = *units;
     auto* counter = static_cast<unsigned*>(const_cast<void*>(address));
-    if (!of.counter && bytes == sizeof *counter &&
-        recorder->is_global(reinterpret_cast<uintptr_t>(address))) {
+    if (counter != of.counter && (!recorder || !recorder->is_global(reinterpret_cast<uintptr_t>(address))))
+        return;
+    if (worker->linear || bytes != sizeof *counter || (of.counter && counter != of.counter))
+        return counts_something_else(of);
+    if (!of.counter) {
         of.counter = counter;
         of.first = *counter;
+        if (was_left_so(address, of.first)) {
+            of.apart = true;
+            leaves_units_out();
+            return counts_something_else(of);
+        }
     }
-    if (counter != of.counter)
-        return;
     unsigned now = *counter;
     if (!of.asked++) {
         of.last = now;
@@ -51,13 +77,12 @@ void takes_unit(const void* address, unsigned bytes) {
     unsigned step = now - of.last;
     if (of.asked == 2 && !of.step)
         of.step = step;
-    if (step != of.step || !step) { // it counts something else
-        units = nullptr;
-        of.asked = 0;
-        return;
-    }
+    if (step != of.step || !step)
+        return counts_something_else(of);
     of.least = of.number_of(of.last) + 1;
     Count left_out = of.stride - 1;
+    if (!recorder && of.asked > 2 * of.stride + 8) // it would have found the last
+        return counts_something_else(of);
     if (recorder) {
         const Count events = recorder->counts().events, of_unit = events - std::exchange(of.events, events);
         if (of.apart) {
@@ -76,7 +101,13 @@ void takes_unit(const void* address, unsigned bytes) {
         }
         left_out = of.apart ? kLeftOut / 2 + drawn_below(kLeftOut + 1, of.seed) : 0;
     }
-    of.last = *counter = now + static_cast<unsigned>(left_out) * of.step;
+    of.last = *counter = beyond(now, left_out, of.step);
+}
+
+// Another answer may be a ticket, by which the last block of the grid does more than others, or say how many units there are.
+void asks_beside_units(unsigned long long address) {
+    if (recorder->is_global(address))
+        counts_something_else(*units);
 }
 
 void looks_for_units(Units& of) {
