@@ -53,6 +53,29 @@ __global__ void counting_kernel(float* out, int n, unsigned* done) {
             out[k] = 1;
 }
 
+// The last block is told by a sum that it loads, or by an answer that is taken on one way only.
+__device__ int all_done;
+__device__ float all_counted;
+__global__ void quiet_kernel(float* out, int n, bool loads) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < 200; ++k)
+        sum = sum * 0.5f + out[(i + 33 * k) % n];
+    out[n + i] = sum;
+    if (threadIdx.x > 0)
+        return;
+    float before = atomicAdd(&all_counted, 1.0f);
+    int many = static_cast<int>(loads ? 0.0f : before) + 1;
+    if (loads) {
+        atomicAdd(&all_done, 1);
+        __threadfence();
+        many = __ldcg(&all_done);
+    }
+    if (many == static_cast<int>(gridDim.x))
+        for (int k = 0; k < n; k += 64)
+            out[k] = 1;
+}
+
 // Warps go down columns, twice: what L1 still has of the lines depends on the sets that they go to.
 __global__ void columns_kernel(const float* in, float* out) {
     int column = blockIdx.x * blockDim.x + threadIdx.x;
@@ -129,6 +152,10 @@ int main(int argc, char** words) {
     }
     if (how == "a ticket") {
         recorded([&] { ticket_kernel<<<1024, 1>>>(out, 1000, done); });
+        return 0;
+    }
+    if (how == "a sum that is loaded" || how == "an answer on one way") {
+        recorded([&] { quiet_kernel<<<blocks, threads>>>(out, n, how == "a sum that is loaded"); });
         return 0;
     }
     cudaEvent_t event;

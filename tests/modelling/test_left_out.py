@@ -60,6 +60,15 @@ def test_blocks_are_left_out_where_nobody_needs_them(program: Path, tmp_path: Pa
     assert two.reason == AGAIN
 
 
+@pytest.mark.parametrize("how", ["a sum that is loaded", "an answer on one way"])
+def test_blocks_are_not_left_out_where_one_asks_quietly(program: Path, how: str) -> None:
+    """The last block does something more, and it is not an atomic's answer that everybody takes which says so."""
+    (launch,), reason = first_call(program, how, Spares(results=True))
+    assert (reason, launch.left_out, launch.accesses[2]) == (None, False, launch.blocks - launch.traced)
+    stores = sum(traffic.store[0] for traffic in launch.traffic)
+    assert stores > (1 << 20) / 64
+
+
 @pytest.mark.parametrize("how", ["a host function", "a callback", "the stream", "the event"])
 def test_a_host_that_asks_whether_all_is_done_may_need_them(program: Path, tmp_path: Path, how: str) -> None:
     """It may then read memory that both can read, and go by that."""

@@ -26,9 +26,7 @@ def counted(program: Path, how: str, *, seed: int = 1, short: bool = True) -> Ca
     return calls(program, how, 1, seed=seed, short=short)[0]
 
 
-def calls(
-    program: Path, how: str, many: int, *, seed: int = 1, short: bool = True
-) -> tuple[CallCounts | NoTrace, ...]:
+def calls(program: Path, how: str, many: int, *, seed: int = 1, short: bool = True) -> tuple[CallCounts | NoTrace, ...]:
     return recorded(
         lambda notes: run_limited(
             [str(program), how], 120, environment={"CUDAMASTER_CPU_TRACE": str(notes.fileno())}, held=[notes.fileno()]

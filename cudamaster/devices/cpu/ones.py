@@ -47,7 +47,8 @@ def _is_one(before: Sequence[tuple[int, str, str]]) -> bool:
 def _is_taken(lines: Sequence[tuple[int, str, str]], behind: int, numbers: Mapping[int, int]) -> bool:
     """Whether the answer is read on some way before a call, as none outlives a call where it is.
 
-    It is in some of a few registers, each of which may be written over; `numbers` are those of lines by their places."""
+    It is in some of a few registers, each of which may be written over; `numbers` are those of lines by their places.
+    """
     ways, seen = [(behind, frozenset("ad01"))], set()
     while ways:
         at, left = way = ways.pop()
