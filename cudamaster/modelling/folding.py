@@ -10,6 +10,7 @@ from itertools import groupby
 from cudamaster.devices.cpu.counting import shipped
 from cudamaster.devices.cpu.instructions import Code
 from cudamaster.devices.kernel_names import plain_name
+from cudamaster.modelling import units
 from cudamaster.modelling.counts import (
     CallCounts,
     Contention,
@@ -70,6 +71,8 @@ def counts_of(
 
 def _took_all(line: LaunchLine) -> bool:
     """Whether one block did what all blocks share out among them by atomics: it runs before the others do."""
+    if line.units is not None:
+        return True
     total, blocks, largest = line.block_instructions
     return blocks > 1 and largest > shipped().alone_share * total and line.atomics[0] > 0 and line.traced < line.blocks
 
@@ -78,10 +81,11 @@ def _shared_out(line: LaunchLine) -> LaunchLine:
     """A launch whose work one traced block took, as if all its blocks had been traced and each had done its share."""
     blocks = line.blocks
     more = blocks / line.traced
+    longer = units.longer(line) if line.units is not None else 1.0  # which the sums are yet to be multiplied by
 
     def shares(sums: Sums) -> Sums:
         total, count, largest = sums
-        return total, round(count * more), math.ceil(largest / blocks)
+        return total, round(count * more), math.ceil(longer * largest / blocks) / longer
 
     spreads = {name: shares(getattr(line, name)) for name in SPREADS}
     traffic = [_shared_traffic(each, line) for each in line.traffic]
@@ -92,8 +96,13 @@ def _shared_traffic(line: TrafficLine, launch: LaunchLine) -> TrafficLine:
     """Of a block's share no more is known than what it asks for."""
     _, read, written = line.footprints[0]  # a mean of the traced blocks, of which one touched all
     read, written = read * launch.traced, written * launch.traced
-    asked = line.load[1] + line.atomic[1] + line.bulk[0] + line.bulk[2]
-    stored = line.store[1] + line.atomic[1] + line.bulk[1] + line.bulk[2]
+    if launch.earlier is not None:
+        before = launch.earlier[3].get(line.buffer, (0, 0))
+        most = math.ceil(line.bytes / SECTOR_BYTES)
+        read, written = (min(units.grown(*each, launch), most) for each in zip(before, (read, written), strict=True))
+    longer = units.longer(launch) if launch.units is not None else 1.0
+    asked = longer * (line.load[1] + line.atomic[1] + line.bulk[0] + line.bulk[2])
+    stored = longer * (line.store[1] + line.atomic[1] + line.bulk[1] + line.bulk[2])
     share = min(read, asked / launch.blocks), min(written, stored / launch.blocks)
     return line.model_copy(update={"footprints": [(1, *share), (launch.blocks, read, written)]})
 
@@ -102,8 +111,13 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
     """Counts of the whole launch, of those of the traced blocks."""
     if _took_all(line):
         line = _shared_out(line)
-    # Threads of which only a part was kept stand for the whole.
-    longer = (line.events + line.dropped) / line.events if line.events else 1.0
+    # Threads of which only a part was kept stand for the whole, and so do units of work.
+    longer = units.longer(line)
+    far_longer = way_far_longer = longer
+    if line.earlier is not None:
+        _, far, way_far, _ = line.earlier
+        far_longer = units.grown(far, line.far_waits[0], line) / (line.far_waits[0] or 1)
+        way_far_longer = units.grown(way_far, line.way_far_waits[0], line) / (line.way_far_waits[0] or 1)
     scale = line.blocks / line.traced * longer
     kinds = dict.fromkeys(_KINDS, 0.0)
     warps = lanes = 0.0
@@ -155,7 +169,8 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
         ),
         products=Products(f16=f16, tf32=tf32, f8=f8, integer=integer),
         contention=Contention(
-            hottest=max(of_many * scale, of_one),
+            # The hottest address of one block is its counter, if units of work were left out.
+            hottest=max(of_many * scale, of_one if line.units is None else of_one * longer),
             all=atomic_lanes * scale,
             same_address=atomic_lanes / addresses if addresses else 1,
         ),
@@ -168,14 +183,14 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
         slept_ns_of_warp=_spread(line.slept_ns, longer),
         waits_of_warp=_spread(line.waits, longer),
         cold_waits_of_warp=_spread(line.cold_waits, longer),
-        far_waits_of_warp=_spread(line.far_waits, longer),
+        far_waits_of_warp=_spread(line.far_waits, far_longer),
         remote_waits_of_warp=_spread(line.remote_waits, longer),
         instructions_of_warp=_spread(line.warp_instructions, longer),
         way_of_block=Way(
             instructions=_spread(line.way_instructions, longer),
             waits=_spread(line.way_waits, longer),
             cold_waits=_spread(line.way_cold_waits, longer),
-            far_waits=_spread(line.way_far_waits, longer),
+            far_waits=_spread(line.way_far_waits, way_far_longer),
             remote_waits=_spread(line.way_remote_waits, longer),
         ),
     )

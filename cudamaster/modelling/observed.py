@@ -14,13 +14,16 @@ class _Line(BaseModel):
 
 
 class MarkLine(_Line):
-    """Where a call begins, where it ends, that a launch in it failed, and that it has to be made again."""
+    """Where a call begins, where it ends, that a launch in it failed, that it has to be made again, and that a block of
+    it leaves out units of work."""
 
-    event: Literal["call", "end", "failed", "again"]
+    event: Literal["call", "end", "failed", "again", "short"]
 
 
 # Why a call did not finish: blocks that were left out proved to be needed. In a process of its own nothing is left out.
 AGAIN = "blocks that were left out were needed"
+# The same of units of work that a block left out: it has to do them all.
+WHOLE = "units of work that were left out were needed"
 
 
 class EventLine(_Line):
@@ -50,7 +53,7 @@ class TrafficLine(_Line):
     footprints: list[tuple[int, float, float]]
 
 
-Sums = tuple[int, int, int]  # sum, count, largest
+Sums = tuple[int, int, float]  # sum, count, largest
 
 
 class LaunchLine(_Line):
@@ -71,6 +74,13 @@ class LaunchLine(_Line):
     unsteered: bool = False  # what it does hangs on nothing in memory
     events: int
     dropped: int
+    # Of units of work that the first block took from a counter: how many until some were left out, and in all; how many
+    # there are, at least and at most; and the block's events until then.
+    units: tuple[int, int, int, int, int] | None = None
+    # Of how many of them the block's events are known, and the sums of these and of their squares.
+    of_unit: tuple[int, int, float] = (0, 0, 0.0)
+    # By so many units: far waits of warps and of the block's way, and sectors that were read and written, by buffer.
+    earlier: tuple[int, int, int, dict[int, tuple[int, int]]] | None = None
     accesses: tuple[int, int, int]  # of the traced blocks, of others, and how many others were run
     threads_instructions: tuple[int, int] = (0, 0)  # of the same blocks
     executed: list[tuple[int, int, int]]  # place of the basic block, executions by warps and by threads
@@ -120,7 +130,7 @@ class Call:
 def calls(text: str) -> Iterator[Call]:
     """The calls that the observer has written of, in their order."""
     lines: list[LaunchLine | EventLine] = []
-    inside, reason = False, "the call did not come to its end"
+    inside, short, reason = False, False, "the call did not come to its end"
     for line in text.splitlines():
         try:
             read = _ANY.validate_json(line)
@@ -130,9 +140,11 @@ def calls(text: str) -> Iterator[Call]:
         if not isinstance(read, MarkLine):
             lines.append(read)
         elif read.event == "call":
-            lines, inside, reason = [], True, "the call did not come to its end"
+            lines, inside, short, reason = [], True, False, "the call did not come to its end"
+        elif read.event == "short":
+            short, reason = True, WHOLE
         elif read.event in ("failed", "again"):
-            reason = "a launch failed" if read.event == "failed" else AGAIN
+            reason = WHOLE if short else "a launch failed" if read.event == "failed" else AGAIN
             yield Call(tuple(lines), reason)
             inside = False
         elif inside:

@@ -12,7 +12,7 @@ import math
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -22,15 +22,31 @@ from cudamaster.devices.cpu import counting, steering
 from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Observing, Ran
-from cudamaster.modelling.counts import CallCounts
+from cudamaster.modelling.counts import CallCounts, Launch
 from cudamaster.modelling.folding import VERSION, counts_of
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.observed import AGAIN, EventLine, LaunchLine, calls
+from cudamaster.modelling.observed import AGAIN, WHOLE, EventLine, LaunchLine, calls
+from cudamaster.modelling.units import stands_for_all
 from cudamaster.profiling import ptxas
 
 _ALIKE = 0.02
 _IDLE = {"integer", "control", "other", "shuffle"}  # what loops that wait for another thread are made of
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
+
+
+@dataclass(frozen=True)
+class Spares:
+    """What a process that counts spares itself: `inputs`, which are not made; `results` of its first call's launches,
+    as if nobody needed them (of later calls the one before says who does); what launches do not need of which
+    `steering` says that nothing in memory steers them; `units` of work of a block that takes all of a launch's."""
+
+    inputs: bool = False
+    results: bool = False
+    steering: bool = False
+    units: bool = False
+
+
+_MOST = Spares(inputs=True, results=True, steering=True, units=True)
 
 
 @dataclass(frozen=True)
@@ -52,20 +68,32 @@ def trace(
 ) -> tuple[CallCounts | NoTrace, ...]:
     """What a call does at each case, by their labels; caches are those of the `wanted` GPU.
 
-    In one process, which a fault ends: the cases behind it are run in another one. So is a case that left out blocks
-    which proved to be needed, and what is behind it; if that was a first one, nothing is guessed of it any more.
+    In one process, which a fault ends: the cases behind it are run in another one. So is a case that left out what
+    proved to be needed, and what is behind it; if that was a first one, it spares itself less.
 
-    What is said of launches that nothing steers (steering.py) is tried on the first case: if it has other counts with
-    its inputs and all that launches before left, that is not believed, and all cases are counted so.
+    What is said of launches that nothing steers (steering.py) is tried on the smallest case: if it has other counts
+    with its inputs and all that launches before left, that is not believed, and all cases are counted so.
     """
     counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
-    some, every = _unsteered(worker)
-    if not some or not cases:
-        return counted(cases, guesses=False, believes=False)
-    found = counted(cases, guesses=every, believes=True)
-    if _alike(found[0], counted(cases[:1], guesses=False, believes=False)[0]):
+    steered = replace(_MOST, inputs=False, steering=False)
+    if not _seems_unsteered(worker) or not cases:
+        return counted(cases, steered)
+    found = counted(cases, _MOST)
+    smallest = min(range(len(cases)), key=lambda number: _size(found[number]))
+    if _alike(found[smallest], counted([cases[smallest]], steered)[0]):
         return found
-    return counted(cases, guesses=False, believes=False)
+    return counted(cases, steered)
+
+
+def _size(counts: CallCounts | NoTrace) -> float:
+    """How much there is to execute of a call; most of one without counts."""
+    if isinstance(counts, NoTrace):
+        return math.inf
+    launches = [event for event in counts.events if isinstance(event, Launch)]
+    size: float = sum(
+        each.count * sum(each.instructions.model_dump(exclude={"active_share"}).values()) for each in launches
+    )
+    return size
 
 
 def _traced(
@@ -73,26 +101,25 @@ def _traced(
     judge: Path,
     worker: Path,
     cases: Sequence[str],
+    spares: Spares,
     *,
-    guesses: bool,
-    believes: bool,
     wanted: Gpu,
     seed: int,
     limit_s: float,
 ) -> tuple[CallCounts | NoTrace, ...]:
-    """`trace`, which `believes` what is said of launches or not, and with `guesses` that of a first call, too."""
+    """`trace` that spares itself these, unless something shows that they are needed."""
     found: list[CallCounts | NoTrace] = []
     while len(found) < len(cases):
         left = cases[len(found) :]
         request = JudgeRequest(
             judge=(str(judge),),
-            candidate=(str(worker), "--no-inputs" if guesses else "--inputs-only"),
+            candidate=(str(worker), "--no-inputs" if spares.inputs else "--inputs-only"),
             cases="none",
             labels=tuple(left),
             seed=seed,
             call_limit_s=limit_s,
             launches=True,
-            others=("--told",) if guesses else (),  # inputs are not made: nobody looks at them
+            others=("--told",) if spares.inputs else (),  # inputs are not made: nobody looks at them
         )
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
@@ -103,15 +130,19 @@ def _traced(
                 return device.run_observed(request, report, limit_s * many, notes)
 
             with progress.judging("counting for the model", report, len(left)):
-                counted = recorded(run, worker, left, wanted, seed, guesses=guesses, believes=believes)
+                counted = recorded(run, worker, left, wanted, seed, spares)
             skipped = _left_out(report)
         results = iter(counted)
         stopped = False
         for number in range(len(left)):
             one = NoTrace(skipped[number]) if number in skipped else next(results)
             again = isinstance(one, NoTrace) and one.reason == AGAIN
-            if stopped or (again and (number > 0 or guesses)):
-                guesses = guesses and not (again and number == 0)
+            whole = isinstance(one, NoTrace) and one.reason == WHOLE
+            if stopped or whole or (again and (number > 0 or spares.results)):
+                if whole:
+                    spares = replace(spares, units=False)
+                elif again and number == 0:
+                    spares = replace(spares, inputs=False, results=False)
                 break
             found.append(one)
             stopped = isinstance(one, NoTrace) and number not in skipped
@@ -154,14 +185,11 @@ def recorded(
     cases: Sequence[str],
     wanted: Gpu,
     seed: int = 0,
-    *,
-    guesses: bool = False,
-    believes: bool = True,
+    spares: Spares = Spares(steering=True),
 ) -> tuple[CallCounts | NoTrace, ...]:
     """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable.
 
-    By the seed a few blocks beside the sample are drawn. With `guesses` inputs were not made, and the first call leaves
-    out what probably nobody needs; who `believes` what is said of launches leaves out what these do not need.
+    By the seed a few blocks beside the sample are drawn.
     """
     if not cases:
         return ()
@@ -169,7 +197,7 @@ def recorded(
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text(encoding="utf-8")) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
-        notes.write((_multiprocessor(wanted, seed) + _table(code, usage, guesses=guesses, believes=believes)).encode())
+        notes.write((_multiprocessor(wanted, seed) + _table(code, usage, spares)).encode())
         notes.flush()
         after = notes.tell()
         ran = run(notes)
@@ -180,8 +208,11 @@ def recorded(
     for number, label in enumerate(cases):
         call = seen[number] if number < len(seen) else None
         if call is None or call.reason is not None:
-            again = call is not None and call.reason == AGAIN
-            found.append(NoTrace(AGAIN if again else why or (call and call.reason) or "the traced call failed"))
+            anew = call is not None and call.reason in (AGAIN, WHOLE)
+            reason = call and call.reason
+            found.append(NoTrace((reason if anew else why) or reason or "the traced call failed"))
+        elif any(isinstance(line, LaunchLine) and not stands_for_all(line) for line in call.lines):
+            found.append(NoTrace(WHOLE))
         elif (uneven := _uneven(call.lines)) is not None:
             found.append(NoTrace(uneven))
         else:
@@ -223,14 +254,16 @@ def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = _kept(worker)
     if _is_read(worker):
-        order, split, alone, ones, unsteered, named, *others = json.loads(kept.read_text(encoding="utf-8"))
+        order, split, alone, unanswered, ones, unsteered, named, *others = json.loads(kept.read_text(encoding="utf-8"))
         of_places, origins, functions, chains, loops = (
             {int(place): found for place, found in each.items()} for each in others
         )
-        return Code(of_places, order, origins, functions, chains, loops, split, alone, ones, unsteered, named)
+        return Code(
+            of_places, order, origins, functions, chains, loops, split, alone, unanswered, ones, unsteered, named
+        )
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    lists = (code.order, code.split, code.alone, code.ones, code.unsteered, code.named)
+    lists = (code.order, code.split, code.alone, code.unanswered, code.ones, code.unsteered, code.named)
     kinds = (*lists, code.blocks, code.origins, code.functions, code.chains, code.loops)
     making.write_text(json.dumps(kinds), encoding="utf-8")
     making.replace(kept)
@@ -247,11 +280,10 @@ def _is_read(worker: Path) -> bool:
     return kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns
 
 
-def _unsteered(worker: Path) -> tuple[bool, bool]:
-    """Whether it seems that nothing in memory steers what some launch does; and whether that is so of every launch."""
+def _seems_unsteered(worker: Path) -> bool:
+    """Whether it seems that nothing in memory steers what some launch does."""
     code = _code_of(worker)
-    launched = {place for place, name in code.functions.items() if steering.launches(name)}
-    return not launched.isdisjoint(code.unsteered), launched.issubset(code.unsteered)
+    return any(place in code.unsteered for place, name in code.functions.items() if steering.launches(name))
 
 
 def _multiprocessor(wanted: Gpu, seed: int) -> str:
@@ -263,7 +295,7 @@ def _multiprocessor(wanted: Gpu, seed: int) -> str:
     return f"{of_sm}\n{counting.shipped().rules()}\n"
 
 
-def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes: bool) -> str:
+def _table(code: Code, usage: Sequence[ptxas.Usage], spares: Spares) -> str:
     """What the observer reads then: a line for each place behind a call, with the instructions of its block."""
     lines = []
     for number, place in enumerate(code.order, 1):
@@ -277,9 +309,12 @@ def _table(code: Code, usage: Sequence[ptxas.Usage], *, guesses: bool, believes:
     lines += [f"! {numbers[place]}\n" for place in code.split if place in numbers]
     lines += [f"~ {numbers[place]}\n" for place in code.alone if place in numbers]
     lines += [f"+ {numbers[place]}\n" for place in code.ones if place in numbers]
+    lines += [f"q {place:x}\n" for place in code.unanswered]
     lines += [f"w {place:x}\n" for place, kinds in code.blocks.items() if not _IDLE.issuperset(kinds)]
-    lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered if believes]
-    lines += ["n\n", "i\n"] if guesses else []
+    lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered if spares.steering]
+    lines += ["n\n"] if spares.results else []
+    lines += ["i\n"] if spares.inputs else []
+    lines += ["s\n"] if spares.units else []
     registers = {found.symbol: found.registers for found in usage}
     for place, symbol in code.functions.items():
         if many := registers.get(symbol):

@@ -1,7 +1,7 @@
 // Calls of test_left_out.py. The first one's requests compete for sets of L1. Of the others some end with a long launch, whose
 // blocks beside the sample are run where somebody needs what they leave. The command line leaves out the first call, says how
 // the host asks whether the second is done, or asks for another call alone; with two words it has launches that are alike but
-// for the last.
+// for the last, of many blocks or of so few that a sample could have them all.
 #include <cuda_runtime.h>
 #include <string>
 
@@ -49,6 +49,29 @@ __global__ void counting_kernel(float* out, int n, unsigned* done) {
         sum = sum * 0.5f + out[(i + 33 * k) % n];
     out[n + i] = sum;
     if (threadIdx.x == 0 && atomicAdd(done, 1) == gridDim.x - 1)
+        for (int k = 0; k < n; k += 64)
+            out[k] = 1;
+}
+
+// The last block is told by a sum that it loads, or by an answer that is taken on one way only.
+__device__ int all_done;
+__device__ float all_counted;
+__global__ void quiet_kernel(float* out, int n, bool loads) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < 200; ++k)
+        sum = sum * 0.5f + out[(i + 33 * k) % n];
+    out[n + i] = sum;
+    if (threadIdx.x > 0)
+        return;
+    float before = atomicAdd(&all_counted, 1.0f);
+    int many = static_cast<int>(loads ? 0.0f : before) + 1;
+    if (loads) {
+        atomicAdd(&all_done, 1);
+        __threadfence();
+        many = __ldcg(&all_done);
+    }
+    if (many == static_cast<int>(gridDim.x))
         for (int k = 0; k < n; k += 64)
             out[k] = 1;
 }
@@ -110,8 +133,11 @@ int main(int argc, char** words) {
     cudaMemset(out, 0, 8 * n);
     cudaMemset(done, 0, 4);
     if (argc > 2) {
+        const bool few_blocks = std::string(words[2]) == "few";
         recorded([&] {
-            for (int k = 0; k < 8; ++k)
+            for (int k = 0; k < 4 && few_blocks; ++k)
+                walking_kernel<<<64, 1024>>>(out, 15000, k < 3 ? 15000 : 8 * 15000);
+            for (int k = 0; k < 8 && !few_blocks; ++k)
                 alike_kernel<<<1000, threads>>>(out, n, k < 4 + argc ? 1 : 8);
         });
         return 0;
@@ -126,6 +152,10 @@ int main(int argc, char** words) {
     }
     if (how == "a ticket") {
         recorded([&] { ticket_kernel<<<1024, 1>>>(out, 1000, done); });
+        return 0;
+    }
+    if (how == "a sum that is loaded" || how == "an answer on one way") {
+        recorded([&] { quiet_kernel<<<blocks, threads>>>(out, n, how == "a sum that is loaded"); });
         return 0;
     }
     cudaEvent_t event;

@@ -1,6 +1,8 @@
 // Calls of test_left_out.py with several launches: the command line's first letter says which. The host compares no strings,
 // for who does may look at what launches leave.
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
+#include <mma.h>
 
 #include <cstring>
 
@@ -58,6 +60,60 @@ __global__ void uneven_kernel(float* out, int n) {
     out[n + i] = sum + 1;
 }
 
+// A product of tensor cores, one tile, that nothing steers.
+__global__ void product_kernel(const __nv_bfloat16* in, float* out) {
+    using namespace nvcuda::wmma;
+    fragment<matrix_a, 16, 16, 16, __nv_bfloat16, row_major> a;
+    fragment<matrix_b, 16, 16, 16, __nv_bfloat16, row_major> b;
+    fragment<accumulator, 16, 16, 16, float> sums;
+    fill_fragment(sums, 0.0f);
+    load_matrix_sync(a, in, 16);
+    load_matrix_sync(b, in, 16);
+    mma_sync(sums, a, b, sums);
+    store_matrix_sync(out, sums, 16, mem_row_major);
+}
+
+// Makes as many passes as a product says.
+__global__ void passes_kernel(const float* in, float* out) {
+    float sum = 0;
+    for (int k = 0; k < in[0]; ++k)
+        sum = sum * 0.5f + in[k];
+    out[threadIdx.x] = sum;
+}
+
+// Atomics whose answer nobody takes, and one whose answer somebody does.
+__global__ void adding_kernel(float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int k = 0; k < 20; ++k)
+        atomicAdd(out + (i + 33 * k) % n, 1.0f);
+}
+__global__ void taking_kernel(float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < 20; ++k)
+        sum += atomicAdd(out + (i + 33 * k) % n, 1.0f);
+    out[n + i] = sum;
+}
+
+// One launch, or two of which the second goes by what the first leaves.
+void run_other(char what, float* out, int n, int threads) {
+    if (what == 'm') {
+        const __nv_bfloat16 four[256] = {4};
+        auto* factors = reinterpret_cast<__nv_bfloat16*>(out);
+        cudaMemcpy(factors, four, sizeof four, cudaMemcpyHostToDevice);
+        cudamaster_cpu_record(1);
+        product_kernel<<<1, 32>>>(factors, out + n);
+        passes_kernel<<<1, 32>>>(out + n, out + 2 * n - 32);
+    } else {
+        cudamaster_cpu_record(1);
+        if (what == 'i')
+            adding_kernel<<<n / threads, threads>>>(out, n);
+        else
+            taking_kernel<<<n / threads, threads>>>(out, n);
+    }
+    cudamaster_cpu_record(0);
+}
+
 int main(int, char** words) {
     const int n = 1 << 20, threads = 128, blocks = n / threads;
     const char what = words[1][0];
@@ -70,6 +126,10 @@ int main(int, char** words) {
     cudaMemset(managed, 0, 4 * n);
     if (what == 'r')
         cudaHostRegister(const_cast<float*>(registered), sizeof registered, 0);
+    if (what == 'm' || what == 'i' || what == 't') {
+        run_other(what, out, n, threads);
+        return 0;
+    }
     cudamaster_cpu_record(1);
     plain_kernel<<<blocks, threads>>>(out, out + n, n);
     if (what == 'a')

@@ -731,7 +731,44 @@ KERNEL(by_negations) {
     out[i] = a + b + c + best;
 }
 
+// The first half of an address is written over by a number, and comes back.
+KERNEL(by_a_half_of_an_address) {
+    PLACE;
+    int places[2] = {};
+    int* volatile place = places;
+    auto* halves = reinterpret_cast<volatile unsigned*>(const_cast<int**>(&place));
+    const unsigned low = halves[0];
+    halves[0] = i;
+    halves[0] = low + 4;
+    *place = ints[i];
+    out[i] = work(in, places[1]);
+}
+
 // Nothing in memory steers these.
+KERNEL(plain_fence) {
+    PLACE;
+    float sum = in[i];
+    __syncwarp();
+    out[i] = sum;
+    __threadfence();
+    out[i + n] = sum * in[i + n];
+    __syncwarp();
+}
+KERNEL(plain_atomic) {
+    PLACE;
+    atomicAdd(out + i % n, in[i]);
+    atomicMax(reinterpret_cast<int*>(out) + n + i % n, ints[i]);
+}
+KERNEL(plain_reduction) {
+    PLACE;
+    out[i] = __reduce_add_sync(~0u, ints[i]);
+}
+KERNEL(plain_two_results) {
+    PLACE;
+    float sine, cosine;
+    sincospif(in[i], &sine, &cosine);
+    out[i] = sine + cosine;
+}
 KERNEL(plain) {
     PLACE;
     out[i] = work(in, n);

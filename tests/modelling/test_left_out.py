@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,8 +16,8 @@ from cudamaster.devices.protocol import Ran
 from cudamaster.modelling import tracing
 from cudamaster.modelling.counts import CallCounts, Instructions, Launch, Spread, Traffic
 from cudamaster.modelling.gpu import Gpu, load
-from cudamaster.modelling.observed import AGAIN, Call, LaunchLine, calls
-from cudamaster.modelling.tracing import NoTrace
+from cudamaster.modelling.observed import AGAIN, WHOLE, Call, LaunchLine, calls
+from cudamaster.modelling.tracing import NoTrace, Spares
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +38,7 @@ def observed(program: Path, folder: Path, *words: str, threads: str = "") -> lis
         return list(calls(notes.read().decode()))
 
 
+GUESSES, LESS = Spares(inputs=True, results=True, steering=True), Spares(steering=True)
 DRAWN = 32  # blocks beside the sample that are run although nobody needs them
 
 
@@ -58,6 +60,15 @@ def test_blocks_are_left_out_where_nobody_needs_them(program: Path, tmp_path: Pa
     assert two.reason == AGAIN
 
 
+@pytest.mark.parametrize("how", ["a sum that is loaded", "an answer on one way"])
+def test_blocks_are_not_left_out_where_one_asks_quietly(program: Path, how: str) -> None:
+    """The last block does something more, and it is not an atomic's answer that everybody takes which says so."""
+    (launch,), reason = first_call(program, how, Spares(results=True))
+    assert (reason, launch.left_out, launch.accesses[2]) == (None, False, launch.blocks - launch.traced)
+    stores = sum(traffic.store[0] for traffic in launch.traffic)
+    assert stores > (1 << 20) / 64
+
+
 @pytest.mark.parametrize("how", ["a host function", "a callback", "the stream", "the event"])
 def test_a_host_that_asks_whether_all_is_done_may_need_them(program: Path, tmp_path: Path, how: str) -> None:
     """It may then read memory that both can read, and go by that."""
@@ -74,9 +85,12 @@ def test_a_few_blocks_that_are_left_out_otherwise_say_whether_the_sample_is_like
     assert "do far more" in (tracing._uneven(launches(uneven)) or "")
 
 
-def test_so_does_a_block_of_a_launch_that_begins_as_one_before_it_did(program: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("blocks", ["many", "few"])
+def test_so_does_a_block_of_a_launch_that_begins_as_one_before_it_did(
+    program: Path, tmp_path: Path, blocks: str
+) -> None:
     """Once the budget is spent it has that one's counts, unless its other blocks do far more."""
-    (call,) = observed(program, tmp_path, "launches", "alike")
+    (call,) = observed(program, tmp_path, "alike", blocks)
     *_, same, other = launches(call)
     assert (same.accesses[2], other.accesses[2]) == (1, 1)
     assert other.model_copy(update={"accesses": same.accesses}) == same
@@ -107,31 +121,33 @@ def test_a_launch_that_begins_as_one_before_has_its_counts_once_the_budget_is_sp
 
 def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """And those behind it come after it there; a case that failed otherwise is not made again."""
-    processes: list[str] = []
+    processes: list[tuple[str, Spares]] = []
 
     def recorded(
-        _: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int, *, guesses: bool, believes: bool
+        _: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int, spares: Spares
     ) -> list[CallCounts | NoTrace]:
-        assert not guesses
-        assert not believes
-        processes.append("".join(cases))
-        reasons = {"b": AGAIN, "d": "a launch failed"}
-        return [
-            NoTrace(reasons[label])
-            if label in reasons and (number or label == "d")
-            else CallCounts(version=1, case=label, events=())
-            for number, label in enumerate(cases)
-        ]
+        processes.append(("".join(cases), spares))
+        found: list[CallCounts | NoTrace] = [CallCounts(version=1, case=label, events=()) for label in cases]
+        for number, label in enumerate(cases):
+            if (label == "b" and (number or spares.results)) or (label == "c" and spares.units) or label == "d":
+                found[number] = NoTrace({"b": AGAIN, "c": WHOLE, "d": "a launch failed"}[label])
+        return found
 
     monkeypatch.setattr(tracing, "recorded", recorded)
     of_process = {"wanted": load(), "seed": 1, "limit_s": 120.0}
-    found = tracing._traced(
-        CpuDevice(), Path("judge"), Path("worker"), "abcde", guesses=False, believes=False, **of_process
-    )
+    found = tracing._traced(CpuDevice(), Path("judge"), Path("worker"), "abcde", tracing._MOST, **of_process)
     assert [each.reason if isinstance(each, NoTrace) else each.case for each in found] == [
         *("a", "b", "c", "a launch failed", "e"),
     ]
-    assert processes == ["abcde", "bcde", "e"]
+    less = replace(tracing._MOST, inputs=False, results=False)
+    least = replace(less, units=False)
+    assert processes == [
+        ("abcde", tracing._MOST),
+        ("bcde", tracing._MOST),
+        ("bcde", less),
+        ("cde", least),
+        ("e", least),
+    ]
 
 
 def launch_of(sectors: float, waits: float) -> CallCounts:
@@ -166,26 +182,29 @@ MADE = launch_of(1000, 1)
         (NoTrace("it took too long"), False),
     ],
 )
-@pytest.mark.parametrize(("some", "every"), [(False, False), (True, False), (True, True)])
-def test_what_is_said_is_believed_where_the_first_case_is_the_same_without(
-    monkeypatch: pytest.MonkeyPatch, whole: CallCounts | NoTrace, *, alike: bool, some: bool, every: bool
+@pytest.mark.parametrize("said", [False, True])
+def test_what_is_said_is_believed_where_the_smallest_case_is_the_same_without(
+    monkeypatch: pytest.MonkeyPatch, whole: CallCounts | NoTrace, *, alike: bool, said: bool
 ) -> None:
     """Where nothing is said of a launch, nothing is counted twice."""
-    made: list[tuple[int, bool, bool]] = []
+    made: list[tuple[list[str], Spares]] = []
 
-    def traced(*given: object, guesses: bool, believes: bool, **_: object) -> tuple[CallCounts | NoTrace, ...]:
-        cases = given[3]
+    def traced(*given: object, **_: object) -> tuple[CallCounts | NoTrace, ...]:
+        cases, spares = given[3:]
         assert isinstance(cases, list)
-        made.append((len(cases), guesses, believes))
-        return (MADE if believes else whole,) * len(cases)
+        assert isinstance(spares, Spares)
+        made.append((cases, spares))
+        larger = MADE.model_copy(update={"events": 3 * MADE.events})
+        return tuple((larger if case == "a" else MADE) if spares.steering else whole for case in cases)
 
-    monkeypatch.setattr(tracing, "_unsteered", lambda _: (some, every))
+    monkeypatch.setattr(tracing, "_seems_unsteered", lambda _: said)
     monkeypatch.setattr(tracing, "_traced", traced)
     found = tracing.trace(CpuDevice(), Path("judge"), Path("worker"), ["a", "b"], wanted=load(), seed=1)
-    believed = some and alike
-    assert found == (MADE if believed else whole,) * 2
-    tried = [(2, every, True), (1, False, False)] if some else []
-    assert made == tried + ([] if believed else [(2, False, False)])
+    believed = said and alike
+    assert found[1] == (MADE if believed else whole)
+    steered = replace(tracing._MOST, inputs=False, steering=False)
+    tried = [(["a", "b"], tracing._MOST), (["b"], steered)] if said else []
+    assert made == tried + ([] if believed else [(["a", "b"], steered)])
 
 
 @pytest.mark.parametrize("threads", ["1", "4"])
@@ -195,7 +214,7 @@ def test_the_block_that_is_the_last_is_in_the_sample(program: Path, tmp_path: Pa
     assert sum(traffic.load[0] for traffic in launch.traffic) >= 2 * 1024
 
 
-def first_call(program: Path, how: str, *, guesses: bool) -> tuple[list[LaunchLine], str | None]:
+def first_call(program: Path, how: str, spares: Spares) -> tuple[list[LaunchLine], str | None]:
     """The launches of a process's first call, and why it was not counted."""
     seen: list[Call] = []
 
@@ -209,7 +228,7 @@ def first_call(program: Path, how: str, *, guesses: bool) -> tuple[list[LaunchLi
         notes.seek(after)
         return ran
 
-    (found,) = tracing.recorded(run, program, [how], load(), guesses=guesses)
+    (found,) = tracing.recorded(run, program, [how], load(), spares=spares)
     return launches(seen[0]), found.reason if isinstance(found, NoTrace) else None
 
 
@@ -221,8 +240,8 @@ def steered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_launches_that_nothing_in_memory_steers_need_no_results(steered: Path) -> None:
     """They count the same whether the blocks of those before were run or not."""
-    found, reason = first_call(steered, "nothing", guesses=True)
-    whole, _ = first_call(steered, "nothing", guesses=False)
+    found, reason = first_call(steered, "nothing", GUESSES)
+    whole, _ = first_call(steered, "nothing", LESS)
     assert reason is None
     assert {(launch.unsteered, launch.left_out, launch.accesses[2]) for launch in found} == {(True, True, DRAWN)}
     assert len(found) == 3
@@ -239,16 +258,16 @@ HOST = ["host", "pinned memory", "registered memory", "copy", "question"]
 @pytest.mark.parametrize("what", ["an address", "shared memory", "one's own array", *HOST])
 def test_one_that_is_steered_needs_them(steered: Path, what: str) -> None:
     """So does a host that reads them or may do so. Then all blocks are run of what is before it."""
-    _, reason = first_call(steered, what, guesses=True)
+    _, reason = first_call(steered, what, GUESSES)
     assert reason == AGAIN
-    found, reason = first_call(steered, what, guesses=False)
+    found, reason = first_call(steered, what, LESS)
     assert reason is None
     assert not any(launch.left_out for launch in found)
     assert all(launch.unsteered for launch in found) == (what in HOST)
 
 
 def test_work_beside_the_sample_is_found_where_nobody_needs_results(steered: Path) -> None:
-    found, reason = first_call(steered, "uneven", guesses=True)
+    found, reason = first_call(steered, "uneven", GUESSES)
     assert found[-1].left_out
     assert "do far more" in (reason or "")
 
@@ -260,3 +279,20 @@ def test_sets_of_l1_do_not_go_by_where_the_host_has_put_memory(program: Path, tm
     asked = sum(traffic.load[1] for traffic in found[0].traffic)
     assert asked / 2 < missed[0] < asked, "some are still there in the second pass"
     assert len(set(missed)) == 1
+
+
+def test_a_product_that_nobody_needs_is_not_computed(steered: Path) -> None:
+    """A launch that goes by it needs it, though all blocks were run. It makes sixteen passes, as the product says."""
+    _, reason = first_call(steered, "matrices", Spares(results=True, steering=True))
+    assert reason == AGAIN
+    (_, passes), reason = first_call(steered, "matrices", LESS)
+    assert reason is None
+    assert 16 <= sum(traffic.load[0] for traffic in passes.traffic) <= 17
+
+
+def test_an_atomic_asks_for_nothing_if_nobody_takes_its_answer(steered: Path) -> None:
+    """So other blocks are left out, as the host needs none either."""
+    (adding,), _ = first_call(steered, "ignored", Spares(results=True))
+    assert (adding.unsteered, adding.left_out, adding.accesses[2]) == (False, True, DRAWN)
+    (taking,), _ = first_call(steered, "taken", Spares(results=True))
+    assert (taking.left_out, taking.accesses[2]) == (False, taking.blocks - taking.traced)

@@ -28,6 +28,9 @@ IN_CODE = {
     "metrics.py": set(),
     "counts.py": {"_WAVEFRONT_BYTES"},
     "folding.py": {"VERSION"},
+    "units.py": {
+        *("_LEAST_UNITS", "_MOST_BEFORE", "_MOST_OF_UNIT", "_MOST_UNSURE", "_HALVINGS", "_FIRST", "_LAST"),
+    },
     "makeup.py": {"_LEAST"},
 }
 # Nothing, once, pairs and halves; percent, and nanoseconds of a microsecond where Nsight Compute gives those.

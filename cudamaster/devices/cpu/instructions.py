@@ -158,10 +158,10 @@ class Code:
     those of the loads that its address is made from (origins.py), `functions` symbols by where they begin, `chains` of
     a basic block the cycles of instructions that wait for each other (chains.py), and `loops`, of one that nvcc makes
     into one with others of its loop, the first of these. `split` are loads whose values are taken apart behind them,
-    `alone` places in loops whose passes wait for each other, and `ones` additions whose lanes at one address are one
-    (ones.py). `unsteered` are launches whose work no value in memory steers (steering.py), by where functions begin
-    that make a thread's part of them, `named` those of these that call the kernel which the launch names. Addresses
-    count from where the program lies."""
+    `alone` places in loops whose passes wait for each other, `unanswered` atomics whose answer nobody takes, and `ones`
+    those of them whose lanes at one address are one (ones.py). `unsteered` are launches whose work no value in memory
+    steers (steering.py), by where functions begin that make a thread's part of them, `named` those of these that call
+    the kernel which the launch names. Addresses count from where the program lies."""
 
     blocks: Mapping[int, Mapping[str, float]]
     order: Sequence[int]
@@ -171,6 +171,7 @@ class Code:
     loops: Mapping[int, int] = field(default_factory=dict)
     split: Sequence[int] = ()
     alone: Sequence[int] = ()
+    unanswered: Sequence[int] = ()
     ones: Sequence[int] = ()
     unsteered: Sequence[int] = ()
     named: Sequence[int] = ()
@@ -206,9 +207,13 @@ def code_in(listing: str, program: steering.Program | None = None) -> Code:
     split: list[int] = []
     alone: list[int] = []
     merged: list[int] = []
+    unanswered: list[int] = []
     for lines in _functions(listing):
         stretches = list(_stretches(lines))
-        merged += ones.places(lines)
+        for behind, adds_one in ones.places(lines):
+            unanswered.append(behind)
+            if adds_one:
+                merged.append(behind)
         if launches:
             blocks_of = ((stretch.start, stretch.lines, stretch.following) for stretch in stretches)
             launches.take(functions[lines[0][0]], blocks_of)
@@ -263,6 +268,7 @@ def code_in(listing: str, program: steering.Program | None = None) -> Code:
         looped,
         split,
         alone,
+        unanswered,
         merged,
         *(launches.unsteered() if launches else ((), ())),
     )

@@ -49,20 +49,26 @@ _PURE = matching(
     r"|^_Z\d+(?:__expf|__exp10f|__logf|__log2f|__log10f|__sinf|__cosf|__tanf|__tanhf|__powf|__fdividef|rsqrtf?|__saturatef)"
     r"|^_Z\d+__[fd](?:add|sub|mul|div|rcp|sqrt|ma)_r[nzud]|^_Z\d+__floats?22?b?(?:float|half)\w*_r"
     r"|^_ZN14cudamaster_cpu3ptx(?:3cvt|8cvt_pack|3add|3sub|3mul|3fma|3mad|3div|3rem|3rcp|4sqrt|5rsqrt|3ex2|3lg2|3sin|3cos"
-    r"|4tanh|3min|3max|3abs|3neg|3and|2or|3xor|3not|3shl|3shr|4prmt|4lop3|3bfe|3bfi|4selp)I"
+    r"|4tanh|3min|3max|3abs|3neg|3and|2or|3xor|3not|3shl|3shr|4prmt|4lop3|3bfe|3bfi|4selp|4setp)I"
     r"|^_Z\d+__(?:byte_perm|brev|clz|popc|ffs|mulhi|umulhi|funnelshift|float_as|int_as|uint_as|double_as|\w+2(?:float|int)_r)"
     r"|^_Z\d+__b?(?:float|half|low|high)\w*2float"
 )
-# Fragments and their products, which are told as places on the stack.
-_FRAGMENTS = matching(r"^_ZN6nvcuda4wmma\d+(?:mma_sync|load_matrix_sync|store_matrix_sync|fill_fragment)I")
+# Fragments and their products, which are told as places on the stack; functions with two results, likewise.
+_FRAGMENTS = matching(
+    r"^_ZN6nvcuda4wmma\d+(?:mma_sync|load_matrix_sync|store_matrix_sync|fill_fragment)I|^_Z\d+sincos(?:pi)?f?[fd]P"
+)
+_ATOMICS = matching(r"^_Z\d+atomic[A-Z]|^_ZN14cudamaster_cpu3ptx8atom_(?:one|cas)I")
 # They hand values from thread to thread, as many whatever these are.
-_EXCHANGES = matching(r"^cudamaster_cpu_barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot)_sync|3ptx9shfl_sync")
+_EXCHANGES = matching(
+    r"^cudamaster_cpu_barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot|reduce_\w+?)_sync|3ptx9shfl_sync"
+)
 # What these do and answer hangs on their arguments and on who came by, and on nothing in memory.
 _ANSWERS = matching(
     r"^cudamaster_cpu_observe_mem(?:cpy|move|set)$|^cudamaster_cpu_(?:lane|activemask|dynamic_shared|yield|shared_address|shared_place|space|mbarrier_wait"
     r"|cluster_\w+|in_block|rank_of|in_clusters|cooperative|proxy_fence|registers|copy_\w+|bulk_\w+|tensor_\w+|wgmma_\w+"
-    r"|mbarrier_\w+)$|^_Z\d+__syncwarp|^_Z\d+__threadfence"
+    r"|mbarrier_\w+)$"
 )
+_ORDERS = matching(r"^_Z\d+__(?:syncwarp|threadfence)")  # given a mask of lanes at most
 # Functions of libraries by which the host may look at memory; others of these call out, or it is closed to the host.
 _READS = matching(
     r"^(?:mem(?:cmp|chr|rchr|mem)|bcmp|bcopy|str\w+|w?mem\w+|wcs\w+|\w*printf|\w*scanf|f?put\w+|fwrite|write|qsort|bsearch"
@@ -101,7 +107,7 @@ _ARITHMETIC_NAMES = (
 _ARITHMETIC = matching("^" + _ARITHMETIC_NAMES)
 _OTHERS = matching(
     r"^(?:mov\w*|lea[wlq]?|not[bwlq]?|bswap[lq]?|set\w+|cmov\w+|cvt\w+|(?:add|sub|mul|div|min|max|sqrt|and|andn|or|xor|cmp\w*"
-    r"|unpck[lh]|shuf|round)[ps][sd]|p(?:xor|and|andn|or|add|sub|sl|sr|shuf|unpck|cmp|mul|madd|ack|insr|extr|min|max|movmskb)\w*)$"
+    r"|unpck[lh]|shuf|round)[ps][sd]|p(?:xor|and|andn|or|add|sub|sl|sr|shuf|unpck|cmp|mul|madd|ack|insr|extr|min|max|movmskb|mov[sz]x)\w*)$"
 )
 _WIDENS = {"cltq": ("rax", "rax"), "cwtl": ("rax", "rax"), "cltd": ("rax", "rdx"), "cqto": ("rax", "rdx")}
 _DIVIDES = matching(r"^(?:i?div|i?mul)[bwlq]?$")
@@ -114,6 +120,7 @@ _LOWERS = matching(r"^(?!mov|lea|set|cmov|inc|cmp[bwlq]?$|test|bt[wlq]?$|punpckl
 _SMALL = matching(r"^\$0x[0-9a-f]{1,5}$")  # a number that is more than nothing
 _NARROW = matching(r"^%(?:[a-d][xlh]|[sd]il?|[bs]pl?|r\d+[wb])$")  # a part that leaves what is above it
 _BASES = ("%rbp", "%ebp", "%bp", "%bpl")
+_HALF = 4  # bytes of an address
 _RETURN = 8  # bytes above where a function's stack begins; what is behind was handed to it
 
 
@@ -174,6 +181,7 @@ class _Instruction:
     near: bool = False  # the result is where a built-in variable begins
     of_thread: bool = False  # what it loads lies close to where its address says in the thread's own memory
     fails: bool = False  # with some values
+    spoils: int = 0  # bits of the upper half of a word of the stack whose lower half it writes: an address is lost
     low: bool = False  # it stores below an address, which may be among registers' places
     reaches: int = 0  # bits of an address that it makes a lower one of
     called: str | None = None
@@ -385,7 +393,7 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
     taint = taint & kept | (target if loaded else 0)
     if step.flags:
         taint = (taint if _KEEPS_FLAGS(step.name) else taint & ~_FLAGS) | (_FLAGS if loaded else 0)
-    stack = stack & kept | (target if place else 0)
+    stack = stack & kept & ~step.spoils | (target if place else 0)
     given = given & ~target | (target if made == 1 else 0)
     values = values & ~target | (target if made == 2 else 0)
     kept_near = step.near or (step.replaces and near & step.sources != 0)
@@ -410,6 +418,12 @@ def _called(step: _Instruction, function: _Function, state: _State) -> _State:
         result = 0
     elif _PURE(name):
         result = _RESULTS if taint & _PASSED or passes else 0
+    elif _ATOMICS(name):
+        function.steered |= bool(taint & _bits("rdi"))  # where; the answer is of memory
+        function.wild |= bool(passes)
+    elif _ORDERS(name):
+        function.steered |= bool(taint & _bits("rdi"))
+        result = 0
     elif _EXCHANGES(name):
         function.steered |= bool(taint & _bits("rdi"))  # whose values these are
         function.wild |= bool(passes)
@@ -594,6 +608,8 @@ class _Reader:
         elif (slot := self._slot(operand)) is not None and "," not in operand:
             found.target = self._bytes(*slot, size)
             found.replaces = whole
+            if whole and size == _HALF and slot[1] % (2 * _HALF) == 0:
+                found.spoils = self._bytes(slot[0], slot[1] + _HALF, _HALF)
         elif slot is not None:
             self._takes(slot)
             found.addresses |= self._index(operand)

@@ -242,6 +242,8 @@ CUDAMASTER_CPU_UNSEEN void multiply(CudamasterCpuExchange* all) {
     constexpr bool is_tf32 = std::is_same<typename A::element_type, precision::tf32>::value;
     if (all->arrived != 0xffffffffu)
         __trap(); // a matrix needs the whole warp
+    if (!cudamaster_cpu_wants_product(1ull * m * n * k))
+        return;
     Part* parts[32];
     for (int lane = 0; lane < 32; ++lane)
         parts[lane] = reinterpret_cast<Part*>(all->values[lane]);

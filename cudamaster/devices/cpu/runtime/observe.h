@@ -116,7 +116,8 @@ CUDAMASTER_CPU_HOOK(void multiplies([[maybe_unused]] unsigned long long times))
 CUDAMASTER_CPU_HOOK(void products_end([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned warp,
                                       [[maybe_unused]] unsigned count))
 CUDAMASTER_CPU_HOOK_BOOL(bool wants_pieces(), false)
-// Whether all bits of what tensor cores add up matter.
+// Whether it matters what tensor cores add up, and all bits of it.
+CUDAMASTER_CPU_HOOK_BOOL(bool wants_products(), true)
 CUDAMASTER_CPU_HOOK_BOOL(bool wants_all_bits(), true)
 // Its copies up to now will arrive at an mbarrier of the block.
 CUDAMASTER_CPU_HOOK(void copies_will_arrive([[maybe_unused]] Worker& self,

@@ -274,6 +274,8 @@ void multiply(const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
         fail_block("a sparse wgmma whose selector is neither 0 nor 1");
     matrices.inner = inner_of(one);
     matrices.columns = one.columns;
+    if (!cudamaster_cpu_wants_product(1ull * kRows * matrices.columns * matrices.inner))
+        return;
     read_factors(matrices, lanes, warp_in_group);
     switch (one.d_kind) {
     case CUDAMASTER_CPU_F16:

@@ -21,6 +21,8 @@ struct CudamasterCpuLaunch {
     // For a graph: a copy of the closure that lives on, and its end.
     void* (*keep)(const void* closure);
     void (*drop)(void* kept);
+    // Hands out each argument's bytes, and those of what the kernel is called by. False where they do not say what it is.
+    bool (*arguments)(const void* closure, void (*take)(void* to, const void* value, size_t bytes), void* to);
 };
 
 // What the lanes of one warp collective brought, and what its last arriver made of it.
@@ -203,6 +205,8 @@ void cudamaster_cpu_store_async(void* target, const void* content, unsigned int 
                                 CudamasterCpuReduce reduce);
 void cudamaster_cpu_bulk_commit(void);
 void cudamaster_cpu_bulk_wait(unsigned int groups_left, int read_only);
+// Whether anybody wants to know what a product of so many multiplications gives. Asked once before each.
+int cudamaster_cpu_wants_product(unsigned long long multiplications);
 // Adds to `sums`, row by row, the product of `a` and `b`, and rounds as tensor cores do.
 void cudamaster_cpu_product(const CudamasterCpuProduct* product, double* sums, const double* a,
                             const double* b);

@@ -50,6 +50,21 @@ template <class Body, class Values> struct Closure {
         return kept; // which begins with the closure
     }
     static void drop(void* kept) { delete static_cast<Kept*>(kept); }
+
+    using Take = void (*)(void* to, const void* value, size_t bytes);
+    template <class... Each>
+    static bool hand_out([[maybe_unused]] Take take, [[maybe_unused]] void* to, const Each&... each) {
+        if constexpr ((std::is_trivially_copyable_v<Each> && ...)) {
+            ((std::is_empty_v<Each> ? void() : take(to, &each, sizeof each)), ...);
+            return true;
+        }
+        return false;
+    }
+    static bool arguments(const void* closure, Take take, void* to) {
+        const auto* given = static_cast<const Closure*>(closure);
+        return std::apply([&](const auto&... each) { return hand_out(take, to, *given->body, each...); },
+                          *given->values);
+    }
 };
 
 template <class Value>
@@ -80,7 +95,8 @@ cudaError_t submit(const char* kernel, const void* function, const Config& confi
                                pointers,
                                count,
                                &Closure<Body, Values>::keep,
-                               &Closure<Body, Values>::drop};
+                               &Closure<Body, Values>::drop,
+                               &Closure<Body, Values>::arguments};
     return cudamaster_cpu_launch(&launch);
 }
 

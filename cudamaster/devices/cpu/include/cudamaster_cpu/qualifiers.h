@@ -18,6 +18,8 @@
 // All of it in one piece, as nvcc makes it. An access anywhere then knows the line of the kernel that it was inlined into,
 // and a structure that is passed by value to a function is read where the compiler calls out for it.
 #define __global__ __attribute__((flatten))
+// The program's own variables begin a line of memory, initialised or not, whatever they are linked to.
+__attribute__((used, aligned(128))) static char cudamaster_cpu_first_variable, cudamaster_cpu_first_value = 1;
 #else
 #define __global__
 #endif

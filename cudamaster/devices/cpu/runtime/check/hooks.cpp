@@ -219,6 +219,9 @@ void products_end(Worker&, unsigned warp, unsigned count) {
 bool wants_pieces() {
     return true;
 }
+bool wants_products() {
+    return true;
+}
 bool wants_all_bits() {
     return true;
 }

@@ -28,6 +28,8 @@ __attribute__((noinline)) void access_memory(Tracer& tracer, const void* address
                                              unsigned bytes, const void* site, bool asks) {
     Lane& lane = tracer.lane(thread);
     tracer.uses(lane, kind, reinterpret_cast<uintptr_t>(address), asks);
+    if (kind == Act::kLoad)
+        tracer.may_see_sum(reinterpret_cast<uintptr_t>(address));
     tracer.note(lane, thread, kind, reinterpret_cast<uintptr_t>(address), bytes, site);
 }
 
@@ -84,8 +86,11 @@ void takes_from_heap() {
 
 // The thread asks for what another one may write meanwhile.
 inline __attribute__((always_inline)) void asks(const volatile void* address) {
-    if (Tracer* tracer = recorder)
+    if (Tracer* tracer = recorder) {
+        if (__builtin_expect(units != nullptr, 0))
+            asks_beside_units(reinterpret_cast<uintptr_t>(address));
         tracer->asks(worker->linear, reinterpret_cast<uintptr_t>(address));
+    }
 }
 
 // What it did since it asked before is what it does again and again, if that is little and no work.
@@ -242,7 +247,13 @@ NEW(_ZnamSt11align_val_t, ::operator new[](bytes, to), (size_t bytes, std::align
 #undef NEW
 
 void cudamaster_cpu_observe_atomic(const void* address, unsigned bytes, const void* site) {
-    asks(address);
+    if (instructions_at(site) != kUnanswered) {
+        if (__builtin_expect(units != nullptr, 0))
+            takes_unit(address, bytes);
+        if (recorder)
+            recorder->asks(worker->linear, reinterpret_cast<uintptr_t>(address));
+    } else if (Tracer* tracer = recorder)
+        tracer->adds_quietly(reinterpret_cast<uintptr_t>(address));
     access(Act::kAtomic, address, bytes, site);
 }
 void cudamaster_cpu_observe_unchanged() {

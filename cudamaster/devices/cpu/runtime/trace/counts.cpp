@@ -36,12 +36,6 @@ class Text {
     std::string text_;
 };
 
-Sum sectors_of(Sum sum, const LineSet::Entry& entry) {
-    sum.read += static_cast<Count>(__builtin_popcount(entry.read));
-    sum.written += static_cast<Count>(__builtin_popcount(entry.written));
-    return sum;
-}
-
 // What a few blocks do that were drawn at random, together. One in eight may do far more, as rows of a matrix do: then
 // they count as if all did no more than the others. Nothing makes rows of what nothing in memory steers.
 Count together(std::vector<Count> each, bool unsteered) {
@@ -128,6 +122,19 @@ std::string Launch::line(const Job& job) const {
         ",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"unsteered\":%s,\"events\":%llu,\"dropped\":%llu",
         plan.blocks, traced, plan.only_those || left_out ? "true" : "false", unsteered ? "true" : "false",
         events, dropped);
+    if (units.apart) {
+        const SoFar& earlier = units.earlier;
+        text.put(",\"units\":[%llu,%llu,%llu,%llu,%llu]", units.taken_before, units.taken, units.least,
+                 units.most, units.events_before);
+        text.put(",\"of_unit\":[%llu,%llu,%.0f]", units.each.count, units.each.sum, units.squares);
+        text.put(",\"earlier\":[%llu,%llu,%llu,{", earlier.units, earlier.far_waits, earlier.way_far_waits);
+        const char* comma = "";
+        for (const auto& [buffer, sum] : earlier.lines) {
+            text.put("%s\"%u\":[%llu,%llu]", comma, buffer, sum.read, sum.written);
+            comma = ",";
+        }
+        text.put("}]");
+    }
     text.put(",\"accesses\":[%llu,%llu,%llu]", own_accesses.load(),
              other_accesses.load() + together(drawn_accesses, unsteered),
              other_blocks.load() + static_cast<Count>(drawn_accesses.size()));

@@ -36,7 +36,8 @@ constexpr int kLineBits = 31; // of lines within a range
 // What is known of the executable, by place: a place is behind a call, less than 16 MiB from where the program lies.
 // Pages that nothing touches take no memory.
 constexpr unsigned kPlaces = 1 << 24;
-constexpr unsigned kWork = 1 << 15; // a thread that waits does nothing like this
+constexpr unsigned kWork = 1 << 15;       // a thread that waits does nothing like this
+constexpr unsigned short kUnanswered = 1; // in place of a weight behind an atomic whose answer nobody takes
 struct Program {
     // Instructions of basic blocks, with kWork if loops that wait are not made of such.
     unsigned short* weights = static_cast<unsigned short*>(std::calloc(kPlaces, sizeof(unsigned short)));
@@ -191,6 +192,11 @@ struct Hits {
 struct Sum {
     Count count = 0, read = 0, written = 0;
 };
+inline Sum sectors_of(Sum sum, const LineSet::Entry& entry) {
+    sum.read += static_cast<Count>(__builtin_popcount(entry.read));
+    sum.written += static_cast<Count>(__builtin_popcount(entry.written));
+    return sum;
+}
 
 // Which blocks of a launch are recorded: groups of neighbours, whole clusters. Blocks count in the order of clusters here,
 // those of a cluster by their ranks.
@@ -203,10 +209,41 @@ struct Plan {
         auto after = std::upper_bound(groups.begin(), groups.end(), block);
         return after != groups.begin() && block - after[-1] < group_blocks;
     }
+    unsigned long long size() const { return groups.size() * group_blocks; }
     // Says first what a block costs: the first, and one in the middle and at the end. With each its whole cluster.
     bool tries(unsigned long long block) const {
         block -= block % cluster_blocks;
         return block == groups.front() || block == groups[groups.size() / 2] || block == groups.back();
+    }
+};
+
+using Work = std::map<unsigned long long, std::pair<Count, Count>>; // accesses and instructions of blocks
+
+// What a block has done by so many units of work, of what does not go on as it began: it comes to fewer and fewer new lines.
+struct SoFar {
+    Count units = 0;
+    Count far_waits = 0, way_far_waits = 0;
+    std::map<unsigned, Sum> lines; // by buffer
+};
+
+// Work that blocks take from a counter in global memory, unit by unit, until there is none (units.cpp).
+struct Units {
+    unsigned* counter = nullptr;
+    unsigned first = 0, last = 0, step = 0; // its value at first, at last, and what it goes on by
+    bool apart = false;                     // some are left out
+    Count asked = 0;                        // how often the block at hand took from it
+    Count least = 0, most = 0;              // units that there are
+    Count taken = 0, taken_before = 0;      // by the first block; of these before any was left out
+    Count events_before = 0;                // the block's then
+    Spread each;                            // events of a unit from then on,
+    double squares = 0;                     // and the sum of their squares
+    Count events = 0;                       // until the unit at hand
+    SoFar earlier, before_earlier;          // the second at half as many units as the first
+    unsigned left = 0;                      // as the last block has left the counter
+    Count stride = 1;                       // from unit to unit of a block that looks for the last one
+    Count seed = 0;                         // of how many are left out
+    Count number_of(unsigned value) const { // a counter may go down
+        return static_cast<int>(step) < 0 ? (first - value) / (0 - step) : (value - first) / step;
     }
 };
 
@@ -222,9 +259,11 @@ struct Launch {
     std::vector<size_t> bytes;         // by buffer
     std::atomic<bool> waiting{false};  // one of the trials waited for another block
     bool unsteered = false;            // by what lies in memory
+    std::atomic<bool> hollow{false};   // values were not computed
     std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
-    std::atomic<bool> talks{false};    // a recorded block asks for what others may write
     std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
+    std::atomic<bool> talks{false};    // a recorded block asks for what others may write
+    Units units;                       // if the first block takes all there are
     LineSet common; // what the first block read: others that want it may find it in their SM's L1
 
     std::mutex mutex;                      // of what follows
@@ -245,27 +284,37 @@ struct Launch {
     // Plain accesses of blocks that are recorded and of those that are run beside them.
     std::atomic<Count> own_accesses{0}, other_accesses{0}, other_blocks{0};
     std::atomic<Count> own_instructions{0}, other_instructions{0};
-    // Where most blocks are left out: first blocks of the clusters that are run beside the sample, ascending, and the accesses
-    // and instructions of each block.
+    // Where most blocks are left out: first blocks of the clusters that are run beside the sample, ascending, and the
+    // accesses and instructions of each block.
     std::vector<unsigned long long> drawn;
     std::vector<Count> drawn_accesses, drawn_instructions;
+    Work own_work, drawn_work; // of recorded blocks, and of those
+    void forget_drawn() {
+        drawn.clear();
+        drawn_accesses.clear();
+        drawn_instructions.clear();
+        drawn_work.clear();
+    }
     bool draws(unsigned long long block) const {
         return std::binary_search(drawn.begin(), drawn.end(), block - block % plan.cluster_blocks);
     }
 
     std::atomic<Count> multiplications{0}; // of blocks that are recorded
 
-    void note(Count accesses, Count instructions, Count multiplied, bool recorded) {
+    void note(unsigned long long block, Count accesses, Count instructions, Count multiplied, bool recorded) {
+        std::lock_guard<std::mutex> lock(mutex);
         if (!recorded && !drawn.empty()) {
-            std::lock_guard<std::mutex> lock(mutex);
             drawn_accesses.push_back(accesses);
             drawn_instructions.push_back(instructions);
+            drawn_work[block] = {accesses, instructions};
             return;
         }
         (recorded ? own_accesses : other_accesses) += accesses;
         (recorded ? own_instructions : other_instructions) += instructions;
         multiplications += recorded ? multiplied : 0;
         other_blocks += !recorded;
+        if (recorded)
+            own_work[block] = {accesses, instructions};
     }
     void add(unsigned long long block, const BlockCounts& counts, const LineSet& lines);
     std::string line(const Job& job) const; // JSON

@@ -5,10 +5,15 @@
 // them together are cheap enough, so that later launches find what they left; else they are left out, and the launch says so.
 //
 // Nobody needs what they leave if no later launch of the call is steered by what it loads (steering.py), the host reads
-// nothing, and the launch's blocks ask for nothing that others write. Which launch is the last that somebody needs is guessed
-// by the call before, or, if none of the program's launches is steered, for a first call too. A guess that was wrong is
-// written down and ends the process: the call is then the first of another one, where nothing is guessed.
+// nothing, and the launch's blocks ask for nothing that others write. Which launch is the last that somebody needs is
+// guessed: by the call before, and for a first call, if the table says so, none is. A guess that was wrong is written down
+// and ends the process. The call is then the first of another one, where less is guessed if it was a first one already
+// (tracing.py).
+//
+// Launches that do the same are counted once (alike.h), and of work that one block takes from a counter it does a part
+// (units.cpp).
 #include "observe.h"
+#include "trace/alike.h"
 #include "trace/trace.h"
 
 #include <link.h>
@@ -55,33 +60,73 @@ struct Multiprocessor {
            blocks = 32, clock_mhz = 1965;
 };
 
+// What was written of a launch that left out blocks, and itself without the lines that it touched, which are many.
+struct Written {
+    std::string line;
+    std::unique_ptr<Launch> launch;
+};
+
+// Events of a block, and what its products of tensor cores take beside them.
+struct Cost {
+    Count events = 1, products = 0;
+    Count all() const { return events + products; }
+};
+
+// What was written of one of the launches that are alike, with roles for buffers, and what blocks beside its sample did, or
+// all blocks if they are in it.
+struct Like {
+    std::string line;
+    Work blocks;
+};
+
+// Launches that are alike: what a block costs, and by the size of the sample what was written. In one call they all have the
+// counts of the first, whose sample hangs on nothing that calls before have done.
+struct Alike {
+    Cost cost;
+    std::map<unsigned long long, Like> written;
+    Count call = 0;
+    const Like* of_call = nullptr;
+};
+constexpr size_t kMostAlike = 1000; // that are kept
+
 struct Recording {
     bool on = false;
     int output = -1;
     Program program;
     Multiprocessor multiprocessor;
     Rules rules;
-    std::map<const void*, std::pair<unsigned, size_t>> allocations; // number and bytes, by address
-    unsigned numbers = 1;                                           // 0 are the program's own variables
+    Allocations allocations;
+    unsigned numbers = 1; // 0 are the program's own variables
     std::vector<Range> own;
     Count recorded = 0, executed = 0; // events of the call so far
     std::unique_ptr<Launch> launch;
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
-    unsigned long long seed = 0;          // of which clusters are drawn: kernels do not know it
-    // Launches with long blocks that left out others, by what was written of their first cluster alone: what was written of
-    // them, and themselves without the lines that they touched, which are many.
-    std::map<std::string, std::pair<std::string, std::unique_ptr<Launch>>> written;
+    // Of units of work that were left out, as launches left them, of calls before, too: a kernel's last block may be the one
+    // that resets its counter, and it was left out.
+    std::map<const void*, unsigned> left_counters;
+    unsigned long long seed = 0;       // of which clusters are drawn: kernels do not know it
+    unsigned long long given_seed = 0; // the same at first
+    // Launches with long blocks that left out others, by what was written of their first cluster alone.
+    std::map<std::string, Written> written;
     // What would be written of the first cluster of the launch at hand, empty if its blocks are short.
     std::string first;
+    // By what they were given and what their first cluster does.
+    std::map<std::string, Alike> alike;
+    std::string compared; // of the launch at hand, empty if it is not compared
+    Cost cost;
+    Given given;
     bool as_before = false;
+    const Like* like = nullptr;  // what is written of it again if blocks beside its first cluster do the same
+    bool unlike = false;         // they did not
     Count host_instructions = 0; // since the last event
-    Count launches = 0;
+    Count launches = 0, calls = 0;
     unsigned made = 0;          // launches of the call at hand so far
     unsigned needed = 0;        // the last of them whose results somebody needs
     unsigned needed_then = ~0u; // the same of the call before
     bool lacking = false;       // nobody has what blocks of some launch would have left
     bool empty = false;         // nor what inputs would have held
+    bool leaves_units = false;  // units of work may be left out
     bool shared = false;        // the host may read what launches left, and nobody sees it
 };
 
@@ -159,13 +204,14 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
     return 1;
 }
 
-// A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by; then the
-// table of instructions: a line "place instructions number" each, "w place" for blocks that loops which wait are not made of,
-// lines "< number origin" for loads whose address comes from other loads, "@ number first" for basic blocks of a loop that is
-// made one block, "! number" for loads whose values are split, "~ number" for loops whose passes wait for each other,
-// "+ number" for additions whose lanes at one address are one, "r place registers" for kernels, "u place" for functions that no
-// value in memory steers, with a 1 behind it if they call the kernel that the launch names, "n" if all launches may be guessed
-// to need nothing, "i" if inputs hold nothing, and the empty line that ends it.
+// A line each of what an SM of the GPU has, with the seed of what is drawn, and of the figures that counting goes by; then
+// the table of instructions: a line "place instructions number" each, "w place" for blocks that loops which wait are not
+// made of, "q place" for atomics whose answer nobody takes, lines "< number origin" for loads whose address comes from
+// other loads, "@ number first" for basic blocks of a loop that is made one block, "! number" for loads whose values are
+// split, "~ number" for loops whose passes wait for each other, "+ number" for additions whose lanes at one address are
+// one, "r place registers" for kernels, "u place" for functions that no value in memory steers, with a 1 behind it if they
+// call the kernel that the launch names, "n" if a first call is guessed to need nothing of what its launches leave, "i" if
+// inputs hold nothing, "s" if units of work may be left out, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -179,7 +225,7 @@ void read_program(int input) {
             std::sscanf(line, "%zu %zu %zu %zu %zu %zu %zu %llu", &sm.count, &sm.l1_bytes, &sm.shared_bytes,
                         &sm.reserved_bytes, &sm.warps, &sm.blocks, &sm.clock_mhz, &seed) >= 7) {
             state().multiprocessor = sm;
-            state().seed = seed;
+            state().seed = state().given_seed = seed;
         }
         Rules rules;
         if (std::fgets(line, sizeof line, file) &&
@@ -205,12 +251,20 @@ void read_program(int input) {
                 program.unsteered[place] = named != 0;
                 continue;
             }
+            if (std::sscanf(line, "q %x", &place) == 1) {
+                program.weights[place % kPlaces] = kUnanswered;
+                continue;
+            }
             if (std::sscanf(line, "w %x", &place) == 1) {
                 program.weights[place % kPlaces] |= kWork;
                 continue;
             }
             if (line[0] == 'n') {
                 state().needed_then = 0;
+                continue;
+            }
+            if (line[0] == 's') {
+                state().leaves_units = true;
                 continue;
             }
             if (line[0] == 'i') {
@@ -318,18 +372,12 @@ Plan plan_of(const Job& job, Count wanted) {
 // At most so many clusters that are not in the sample, at random places. They say whether those in the sample are like
 // others: a kernel may know which these are.
 std::vector<unsigned long long> draw(const Plan& plan, unsigned most) {
-    Recording& recording = state();
     const unsigned long long size = plan.cluster_blocks, clusters = plan.blocks / size;
     std::set<unsigned long long> found;
     // A grid that is not much more than its sample may have fewer.
-    for (unsigned tried = 0; tried < 8 * most && found.size() < most; ++tried) {
-        unsigned long long mixed = recording.seed += 0x9e3779b97f4a7c15; // splitmix64
-        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
-        mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
-        mixed ^= mixed >> 31;
-        if (unsigned long long block = mixed % clusters * size; !plan.has(block))
+    for (unsigned tried = 0; tried < 8 * most && found.size() < most; ++tried)
+        if (unsigned long long block = drawn_below(clusters, state().seed) * size; !plan.has(block))
             found.insert(block);
-    }
     return {found.begin(), found.end()};
 }
 
@@ -346,6 +394,28 @@ Tracer* tracer_of(const Worker& block) {
 } // namespace
 
 const unsigned short* place_weights = state().program.weights;
+
+Count drawn_below(Count most, Count& seed) {
+    Count mixed = seed += 0x9e3779b97f4a7c15; // splitmix64
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+    return (mixed ^ mixed >> 31) % most;
+}
+
+void leaves_units_out() {
+    state().lacking = true;
+    write_line("{\"event\":\"short\"}\n");
+}
+
+void needs_units() {
+    needs_results();
+}
+
+bool was_left_so(const void* counter, unsigned value) {
+    const auto& left = state().left_counters;
+    auto found = left.find(counter);
+    return found != left.end() && found->second == value;
+}
 
 const Rules& rules() {
     return state().rules;
@@ -405,7 +475,9 @@ void launch_begins(const Job& job) {
     if (!unsteered || recording.shared)
         needs_values();
     recording.first.clear();
-    recording.as_before = false;
+    recording.compared.clear();
+    recording.as_before = recording.unlike = false;
+    recording.like = nullptr;
     ++recording.made;
     auto launch = std::make_unique<Launch>();
     launch->threads = job.threads;
@@ -445,6 +517,139 @@ Count steps_of(const Job& job, const Launch& launch, unsigned long long block) {
                                   : kExecutedOfCall / std::max<Count>(job.blocks, kTogether);
 }
 
+// Launches of one shape.
+std::string shape_of(const Job& job) {
+    const CudamasterCpuLaunch& shape = *job.launch;
+    char text[160];
+    std::snprintf(text, sizeof text, "%p %u %u %u %u", reinterpret_cast<const void*>(shape.invoke),
+                  shape.grid.x, shape.grid.y, shape.block.x, shape.block.y);
+    return text;
+}
+
+// The sample of a launch with so many of its shape before it: what was launched often is looked at less closely.
+Plan sample_of(const Job& job, const Cost& cost, unsigned before) {
+    const Recording& recording = state();
+    Count left = kRecordedOfCall - std::min(recording.recorded, kRecordedOfCall);
+    Count wanted = std::min(left / 4, kRecordedOfLaunch) / cost.events;
+    wanted = std::min<Count>(wanted, before < 8 ? kGroups * kGroupBlocks : before < 64 ? 16 : 4);
+    return plan_of(job, std::max<Count>(wanted, 3));
+}
+
+// Whether anybody needs what the launch leaves.
+bool is_needed(const Launch& launch) {
+    return launch.waiting || launch.talks || state().made <= state().needed_then;
+}
+
+// Only the first cluster of the launch is recorded; any other may be drawn to be run beside it.
+void keep_to_first(const Job& job, Launch& launch) {
+    launch.plan.groups = {0};
+    launch.plan.group_blocks = job.cluster_size;
+    launch.plan.only_those = true;
+    launch.stage = Stage::kAll;
+}
+
+// Some of the clusters that these blocks are in, at least one.
+std::vector<unsigned long long> draw_of(const Job& job, const Work& blocks) {
+    std::set<unsigned long long> found;
+    for (unsigned i = 0; i < kLeastDrawn; ++i) {
+        const auto block =
+            std::next(blocks.begin(), static_cast<long>(drawn_below(blocks.size(), state().seed)))->first;
+        found.insert(block - block % job.cluster_size);
+    }
+    return {found.begin(), found.end()};
+}
+
+// What was written of a launch that this one seems to be like: by what it is given, and by its first cluster. Null if there
+// is none with a sample as large as this one's would be, or if its blocks would all be run.
+const Like* one_like(const Job& job, const Launch& launch) {
+    Recording& recording = state();
+    const Count of_first = launch.events + launch.multiplications / kMultiplicationsOfEvent;
+    if (!launch.unsteered || is_needed(launch) || job.blocks == job.cluster_size ||
+        of_first * (job.blocks / job.cluster_size) <= kExecutedForNobody)
+        return nullptr;
+    const Count instructions = recording.host_instructions;
+    recording.given = given_of(job, recording.allocations);
+    recording.host_instructions = instructions; // code of the program has handed out the arguments
+    const std::string line =
+        recording.given.text.empty() ? "" : renamed(launch.line(job), recording.given.to_roles());
+    if (line.empty())
+        return nullptr;
+    recording.compared = recording.given.text + line;
+    auto found = recording.alike.find(recording.compared);
+    if (found == recording.alike.end())
+        return nullptr;
+    Alike& alike = found->second;
+    const Count all = alike.cost.all() * job.blocks,
+                may = kExecutedOfCall - std::min(recording.executed, kExecutedOfCall);
+    if (all <= std::min(may, kExecutedForNobody))
+        return nullptr;
+    if (alike.call == recording.calls)
+        return alike.of_call;
+    auto same = alike.written.find(sample_of(job, alike.cost, recording.seen[shape_of(job)]).size());
+    return same == alike.written.end() ? nullptr : &same->second;
+}
+
+// What was written of that one holds for this launch. What is left of budgets is what it would be if this one had been
+// counted.
+void take_counts_of(const Job& job, const Like& one) {
+    Recording& recording = state();
+    Alike& alike = recording.alike[recording.compared];
+    alike.call = recording.calls;
+    alike.of_call = &one;
+    recording.lacking |=
+        alike.cost.all() * job.blocks <= kExecutedOfCall - std::min(recording.executed, kExecutedOfCall);
+    unsigned& before = recording.seen[shape_of(job)];
+    recording.recorded += (sample_of(job, alike.cost, before).size() - job.cluster_size) * alike.cost.events;
+    ++before;
+}
+
+// Whether blocks did what they did of a launch before.
+bool did_the_same(const Work& blocks, const Work& before) {
+    return !blocks.empty() && std::includes(before.begin(), before.end(), blocks.begin(), blocks.end());
+}
+
+// It only seemed to be like another one: it goes on as if none of its blocks but the first cluster's had been run.
+void go_on_unlike(const Job& job, Launch& launch) {
+    Recording& recording = state();
+    recording.like = nullptr;
+    recording.unlike = true;
+    recording.waited = 0;
+    launch.forget_drawn();
+    launch.plan = plan_of(job, kGroups * kGroupBlocks);
+}
+
+// The first block has left out units of work. The last one looks twice for their end, and others say whether any are left.
+bool wants_pass_for_units(const Job& job, Launch& launch, unsigned pass) {
+    launch.stage = Stage::kOtherTrials;
+    if (pass < 3)
+        return true;
+    keep_to_first(job, launch);
+    launch.drawn = draw(launch.plan, kMostDrawn);
+    return pass == 3 && !launch.drawn.empty();
+}
+
+// By what the blocks so far have cost: the sample, whether others are run, and if not, which ones to compare with it.
+void plan_others(const Job& job, Launch& launch) {
+    Recording& recording = state();
+    launch.stage = Stage::kAll;
+    const Count traced = std::max<Count>(launch.traced, 1);
+    const Cost cost = {std::max<Count>((launch.events + launch.dropped) / traced, 1),
+                       launch.multiplications / traced / kMultiplicationsOfEvent};
+    const unsigned before = recording.seen[shape_of(job)]++;
+    launch.plan = sample_of(job, cost, before);
+    const Count most = launch.waiting ? kExecutedWaiting : kExecutedOfCall;
+    const Count all = cost.all() * job.blocks, may = most - std::min(recording.executed, most);
+    launch.plan.only_those = all > (is_needed(launch) ? may : std::min(may, kExecutedForNobody));
+    recording.lacking |= launch.plan.only_those && all <= may;
+    recording.executed += launch.plan.only_those ? 0 : all;
+    recording.cost = cost;
+    if (!launch.plan.only_those)
+        return;
+    const Count few = kExecutedToCompare / (cost.all() * job.cluster_size);
+    const Count drawn = before < 8 ? std::clamp<Count>(few, kLeastDrawn, kMostDrawn) : kLeastDrawn;
+    launch.drawn = draw(launch.plan, static_cast<unsigned>(drawn));
+}
+
 bool wants_pass(const Job& job, unsigned pass) {
     Recording& recording = state();
     Launch* launch = recording.launch.get();
@@ -455,15 +660,27 @@ bool wants_pass(const Job& job, unsigned pass) {
         launch->stage = Stage::kAll;
         return pass == 0;
     }
+    if (launch->units.apart && pass > 0)
+        return wants_pass_for_units(job, *launch, pass);
+    if (pass == 1 && (recording.like = one_like(job, *launch))) {
+        keep_to_first(job, *launch);
+        launch->drawn = draw_of(job, recording.like->blocks);
+        return true;
+    }
+    if (pass == 2 && recording.like) {
+        if (did_the_same(launch->drawn_work, recording.like->blocks)) {
+            take_counts_of(job, *recording.like);
+            return false;
+        }
+        go_on_unlike(job, *launch);
+    }
+    pass -= recording.unlike; // the one that found that out
     if (pass == 1 && launch->events > launch->traced * kLongBlock) {
         recording.first = launch->line(job);
         recording.as_before =
             recording.recorded >= kRecordedOfCall && recording.written.count(recording.first);
         if (recording.as_before) {
-            launch->plan.groups = {0};
-            launch->plan.group_blocks = job.cluster_size;
-            launch->plan.only_those = true;
-            launch->stage = Stage::kAll;
+            keep_to_first(job, *launch);
             launch->drawn = draw(launch->plan, 1);
             return !launch->drawn.empty();
         }
@@ -476,33 +693,31 @@ bool wants_pass(const Job& job, unsigned pass) {
     }
     if (pass > 2 || recording.as_before || launch->tried.size() == job.blocks)
         return false;
-    launch->stage = Stage::kAll;
-    Count each = std::max<Count>((launch->events + launch->dropped) / std::max<Count>(launch->traced, 1), 1);
-    const CudamasterCpuLaunch& shape = *job.launch;
-    char text[160];
-    std::snprintf(text, sizeof text, "%p %u %u %u %u", reinterpret_cast<const void*>(shape.invoke),
-                  shape.grid.x, shape.grid.y, shape.block.x, shape.block.y);
-    unsigned before = recording.seen[text]++;
-    Count left = kRecordedOfCall - std::min(recording.recorded, kRecordedOfCall);
-    Count wanted = std::min(left / 4, kRecordedOfLaunch) / each;
-    // What was launched often before is looked at less closely.
-    wanted = std::min<Count>(wanted, before < 8 ? kGroups * kGroupBlocks : before < 64 ? 16 : 4);
-    launch->plan = plan_of(job, std::max<Count>(wanted, 3));
-    Count most = launch->waiting ? kExecutedWaiting : kExecutedOfCall;
-    Count of_products =
-        launch->multiplications / std::max<Count>(launch->traced, 1) / kMultiplicationsOfEvent;
-    Count all = (each + of_products) * job.blocks, may = most - std::min(recording.executed, most);
-    const bool needed = launch->waiting || launch->talks || recording.made <= recording.needed_then;
-    launch->plan.only_those = all > (needed ? may : std::min(may, kExecutedForNobody));
-    recording.lacking = recording.lacking || (launch->plan.only_those && all <= may);
-    recording.executed += launch->plan.only_those ? 0 : all;
-    if (launch->plan.only_those) {
-        Count cost = (each + of_products) * job.cluster_size;
-        Count drawn =
-            before < 8 ? std::clamp<Count>(kExecutedToCompare / cost, kLeastDrawn, kMostDrawn) : kLeastDrawn;
-        launch->drawn = draw(launch->plan, static_cast<unsigned>(drawn));
-    }
+    plan_others(job, *launch);
     return true;
+}
+
+// What was written of a launch that left out blocks may hold for later ones: for those that are alike, and in this call for
+// those with long blocks that begin as it does.
+void keep(std::string line, std::unique_ptr<Launch> launch) {
+    Recording& recording = state();
+    Work& blocks = launch->traced == launch->plan.blocks ? launch->own_work : launch->drawn_work;
+    if (!recording.compared.empty() && !blocks.empty())
+        if (std::string roles = renamed(line, recording.given.to_roles()); !roles.empty()) {
+            if (recording.alike.size() >= kMostAlike)
+                recording.alike.clear();
+            Alike& alike = recording.alike[recording.compared];
+            alike.cost = recording.cost;
+            alike.call = recording.calls;
+            Like& like = alike.written[launch->plan.size()];
+            like = {std::move(roles), std::move(blocks)};
+            alike.of_call = &like;
+        }
+    if (recording.first.empty())
+        return;
+    launch->groups.clear();
+    launch->all = launch->common = {};
+    recording.written[recording.first] = {std::move(line), std::move(launch)};
 }
 
 void launch_ends(const Job& job) {
@@ -511,11 +726,16 @@ void launch_ends(const Job& job) {
     if (!launch || job.again.load()) // in clusters of another shape
         return;
     recording.recorded += launch->events;
-    if (launch->talks)
+    recording.lacking |= launch->hollow;
+    if (launch->units.apart)
+        recording.left_counters[launch->units.counter] = launch->units.left;
+    if (launch->talks && !launch->units.apart) // but for its own counter
         needs_results();
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
-    else if (recording.as_before) {
+    else if (recording.like) {
+        write_all(renamed(recording.like->line, recording.given.from_roles(recording.allocations)));
+    } else if (recording.as_before) {
         const auto& [line, before] = recording.written[recording.first];
         before->drawn_accesses = launch->drawn_accesses;
         before->drawn_instructions = launch->drawn_instructions;
@@ -526,11 +746,8 @@ void launch_ends(const Job& job) {
     } else {
         std::string line = launch->line(job);
         write_all(line);
-        if (!recording.first.empty() && launch->plan.only_those && !launch->waiting && !launch->talks) {
-            launch->groups.clear();
-            launch->all = launch->common = {};
-            recording.written[recording.first] = {std::move(line), std::move(launch)};
-        }
+        if (launch->plan.only_those && !launch->waiting && !launch->talks)
+            keep(std::move(line), std::move(launch));
     }
 }
 
@@ -548,6 +765,8 @@ bool wants_block(const Job& job, unsigned long long number) {
     unsigned long long block = in_clusters(job, number);
     if (launch->stage == Stage::kFirstBlock)
         return block < job.cluster_size;
+    if (launch->units.apart && launch->stage == Stage::kOtherTrials)
+        return block == job.blocks - 1;
     if (launch->stage == Stage::kOtherTrials)
         return block >= job.cluster_size && launch->plan.tries(block);
     if (std::find(launch->tried.begin(), launch->tried.end(), block) != launch->tried.end())
@@ -561,12 +780,20 @@ void block_begins(Worker& self, unsigned long long number) {
     unsigned long long block = in_clusters(*self.job, number);
     time_begins(recording.launches);
     recorder = nullptr;
+    units = nullptr;
     accesses = multiplications = instructions = instructions_at_question = 0;
     work_since_question = 0;
     left_out = false;
     steps_left = launch ? steps_of(*self.job, *launch, block) : 0;
+    if (launch && launch->units.apart && launch->stage == Stage::kOtherTrials)
+        return looks_for_units(launch->units);
     if (!launch || !launch->plan.has(block))
         return;
+    if (launch->stage == Stage::kFirstBlock && recording.leaves_units && self.job->blocks > 1 &&
+        self.job->cluster_size == 1) {
+        units = &launch->units;
+        units->seed = recording.given_seed + recording.made; // the same whatever launches before drew
+    }
     if (!self.observer)
         self.observer = new Tracer;
     auto* tracer = static_cast<Tracer*>(self.observer);
@@ -584,15 +811,22 @@ void block_begins(Worker& self, unsigned long long number) {
 void block_ends(Worker& self) {
     Tracer* tracer = recorder;
     Launch* launch = state().launch.get();
-    if (launch && (!self.block_failed || left_out))
-        launch->note(accesses, instructions, multiplications, tracer && !left_out);
+    if (launch && launch->units.apart && launch->stage != Stage::kAll)
+        units_end(launch->units);
+    if (launch && launch->units.apart) {
+        std::lock_guard<std::mutex> lock(launch->mutex);
+        launch->units.left = *launch->units.counter;
+    }
+    unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
+    if (launch && (!self.block_failed || left_out) && (tracer || launch->stage == Stage::kAll))
+        launch->note(in_clusters(*self.job, block), accesses, instructions, multiplications,
+                     tracer && !left_out);
     if (!tracer)
         return;
     tracer->end_block();
     recorder = nullptr;
     if (tracer->talks())
         launch->talks = true;
-    unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
     if (!self.block_failed)
         state().launch->add(in_clusters(*self.job, block), tracer->counts(), tracer->lines());
 }
@@ -704,6 +938,15 @@ void products_end(Worker&, unsigned, unsigned) {}
 bool wants_pieces() {
     return false;
 }
+// Of a launch that nothing steers none matters, if no later one is steered by what it leaves.
+bool wants_products() {
+    Recording& recording = state();
+    Launch* launch = recording.launch.get();
+    if (!launch || !launch->unsteered || recording.made <= recording.needed_then)
+        return true;
+    launch->hollow = true;
+    return false;
+}
 // No value of a counted call is checked. Those by which a kernel decides what it does are right to f32.
 bool wants_all_bits() {
     return false;
@@ -779,6 +1022,7 @@ void recording(bool on) {
         recording.needed_then = recording.needed;
     recording.lacking = false;
     if (on) {
+        ++recording.calls;
         recording.made = recording.needed = 0;
         recording.recorded = recording.executed = recording.host_instructions = 0;
         recording.seen.clear();

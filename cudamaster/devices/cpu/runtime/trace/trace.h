@@ -7,6 +7,8 @@
 //                             before what is behind it: threads wait for each other there, as they do on a GPU.
 //   lines (lines.h)           requests to global memory as lines and sectors, through an L1 cache of the block's share
 //   counts (counts.h)         sums over blocks: whole numbers, so that the order in which blocks end does not matter
+//   alike (alike.cpp)         which launches do the same, but in other allocations
+//   units (units.cpp)         a block that takes work from a counter gets a part of it
 //   hooks (hooks.cpp)         which blocks are recorded, and what is written: a line of JSON for each event of the call
 //
 // The descriptor in CUDAMASTER_CPU_TRACE is read first: how many instructions each basic block has (building them
@@ -16,10 +18,12 @@
 #include "trace/counts.h"
 #include "trace/lines.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -157,6 +161,20 @@ class Tracer {
         lanes_[thread].asked = true;
         talks_ |= !shared_.has(address);
     }
+    // It changes by an atomic whose answer nobody takes what a thread of the block may load later: that asks, too.
+    void adds_quietly(unsigned long long address) {
+        if (talks_ || shared_.has(address))
+            return;
+        first_sum_ = std::min(first_sum_, address);
+        last_sum_ = std::max(last_sum_, address);
+        sums_.insert(address);
+    }
+    void may_see_sum(unsigned long long address) {
+        if (__builtin_expect(address - first_sum_ <= last_sum_ - first_sum_, 0) && first_sum_ <= last_sum_)
+            talks_ = talks_ || sums_.count(address);
+    }
+    bool is_global(unsigned long long address) { return range_of(address) != nullptr; }
+    SoFar so_far(Count units) const;
     // Whether a thread of the block has asked, in memory that other blocks have, too.
     bool talks() const { return talks_; }
     // Memory is about to be used; who `asks` reads what another thread may write.
@@ -201,6 +219,8 @@ class Tracer {
     const Range* last_range_ = nullptr;
     SharedMemory shared_;
     bool talks_ = false;
+    unsigned long long first_sum_ = ~0ull, last_sum_ = 0; // of what was changed so
+    std::unordered_set<unsigned long long> sums_;
     const Cluster* cluster_ = nullptr;         // of several blocks
     std::set<const void*> barriers_of_copies_; // mbarriers that copies come to
     std::set<const void*> barriers_of_stores_; // those of words that threads of the cluster store
@@ -256,6 +276,23 @@ extern __thread Count instructions;
 extern __thread Count instructions_at_question;
 extern __thread unsigned work_since_question; // has kWork if there was any
 constexpr Count kOfQuestion = 64;
+// What is known of the block's units of work, if it takes such and some may be left out; else null.
+extern __thread Units* units;
+// A thread of it is about to change this by an atomic whose answer it takes.
+void takes_unit(const void* address, unsigned bytes);
+// It asks for something else.
+void asks_beside_units(unsigned long long address);
+// A block begins that finds out how many units there are, and a block has ended that took some.
+void looks_for_units(Units& of);
+void units_end(Units& of);
+// From now on some are left out: what the launch leaves is not what it would. (hooks.cpp)
+void leaves_units_out();
+// They are needed: the call is counted once more, with all units.
+void needs_units();
+// Whether a launch that left out units left a counter so, and nobody has written there since.
+bool was_left_so(const void* counter, unsigned value);
+// A number below `most` that kernels do not know; the seed goes on.
+Count drawn_below(Count most, Count& seed);
 // What time it is for the thread; 0 outside of kernels (clock.cpp).
 Count time_of_thread();
 // So many cycles more have passed for it.

@@ -559,6 +559,9 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     program_ = &program;
     shared_ = shared;
     talks_ = false;
+    first_sum_ = ~0ull;
+    last_sum_ = 0;
+    sums_.clear();
     cluster_ = in_cluster(block) ? block.cluster : nullptr;
     barriers_of_copies_.clear();
     barriers_of_stores_.clear();

@@ -219,6 +219,8 @@ struct Product {
     CUDAMASTER_CPU_UNSEEN static void multiply(CudamasterCpuExchange* all) {
         if (all->arrived != kWholeWarp)
             cudamaster_cpu_fail("mma.sync without all lanes of its warp");
+        if (!cudamaster_cpu_wants_product(1ull * m * n * k))
+            return;
         auto part = [all](int lane)
                         CUDAMASTER_CPU_PART { return reinterpret_cast<Product*>(all->values[lane]); };
         double a[m][k], b[k][n], sums[m][n];

@@ -1,0 +1,135 @@
+// Units of work that the blocks of a launch take from a counter in global memory. Blocks run one after another here, so the
+// first one takes them all, and that may be far more than any other block has to do. On a GPU other blocks take most of
+// them, so from some point on it gets one in many: in between, the counter goes on as if others had taken the rest, by
+// random numbers, as a kernel might know which units are looked at. What it does then stands for all.
+//
+// When it finds none left, the last one is somewhere behind the last that it got. Another block, run twice and not recorded,
+// looks for it: it gets only units behind that one, closer together.
+#include "trace/trace.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace executor {
+namespace trace {
+
+__thread Units* units;
+
+namespace {
+
+constexpr Count kEventsBefore = 2'000'000; // of a block, before units are left out,
+constexpr Count kUnitsBefore = 4;          // and units
+constexpr Count kLeftOut = 63;             // between two, in the mean: from half as many on
+
+} // namespace
+
+SoFar Tracer::so_far(Count units) const {
+    SoFar found{units, 0, counts_.way.far_waits, {}};
+    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
+        found.far_waits += warps_[warp].far_waits;
+    lines_.each([&](const LineSet::Entry& entry) {
+        Sum& sum = found.lines[entry.buffer];
+        sum = sectors_of(sum, entry);
+    });
+    return found;
+}
+
+namespace {
+
+// It is no counter of units, or not only that: the block does all there is.
+void counts_something_else(Units& of) {
+    units = nullptr;
+    of.asked = 0;
+    if (of.apart)
+        needs_units();
+}
+
+// So many units further, but not below nothing: an unsigned counter that goes down would begin again.
+unsigned beyond(unsigned now, Count left_out, unsigned step) {
+    if (static_cast<int>(step) < 0 && static_cast<int>(now) >= 0)
+        left_out = std::min<Count>(left_out, now / (0 - step));
+    return now + static_cast<unsigned>(left_out) * step;
+}
+
+} // namespace
+
+void takes_unit(const void* address, unsigned bytes) {
+    Units& of = *units;
+    auto* counter = static_cast<unsigned*>(const_cast<void*>(address));
+    if (counter != of.counter && (!recorder || !recorder->is_global(reinterpret_cast<uintptr_t>(address))))
+        return;
+    if (worker->linear || bytes != sizeof *counter || (of.counter && counter != of.counter))
+        return counts_something_else(of);
+    if (!of.counter) {
+        of.counter = counter;
+        of.first = *counter;
+        if (was_left_so(address, of.first)) {
+            of.apart = true;
+            leaves_units_out();
+            return counts_something_else(of);
+        }
+    }
+    unsigned now = *counter;
+    if (!of.asked++) {
+        of.last = now;
+        return;
+    }
+    unsigned step = now - of.last;
+    if (of.asked == 2 && !of.step)
+        of.step = step;
+    if (step != of.step || !step)
+        return counts_something_else(of);
+    of.least = of.number_of(of.last) + 1;
+    Count left_out = of.stride - 1;
+    if (!recorder && of.asked > 2 * of.stride + 8) // it would have found the last
+        return counts_something_else(of);
+    if (recorder) {
+        const Count events = recorder->counts().events, of_unit = events - std::exchange(of.events, events);
+        if (of.apart) {
+            of.each.note(of_unit);
+            of.squares += static_cast<double>(of_unit) * static_cast<double>(of_unit);
+        }
+        if (!of.apart && events > kEventsBefore && of.asked > kUnitsBefore) {
+            of.apart = true;
+            of.taken_before = of.asked - 1;
+            of.events_before = events;
+            leaves_units_out();
+        }
+        if (of.apart && of.asked - 1 >= 2 * of.earlier.units) {
+            of.before_earlier = std::move(of.earlier);
+            of.earlier = recorder->so_far(of.asked - 1);
+        }
+        left_out = of.apart ? kLeftOut / 2 + drawn_below(kLeftOut + 1, of.seed) : 0;
+    }
+    of.last = *counter = beyond(now, left_out, of.step);
+}
+
+// Another answer may be a ticket, by which the last block of the grid does more than others, or say how many units there are.
+void asks_beside_units(unsigned long long address) {
+    if (recorder->is_global(address))
+        counts_something_else(*units);
+}
+
+void looks_for_units(Units& of) {
+    units = &of;
+    of.asked = 0;
+    of.stride = std::max<Count>(static_cast<Count>(std::sqrt(of.most - of.least)), 1);
+    *of.counter = of.first + static_cast<unsigned>(of.least) * of.step;
+}
+
+// The block took from the counter once more than it got units.
+void units_end(Units& of) {
+    units = nullptr;
+    if (!of.apart || !of.asked)
+        return;
+    if (recorder) {
+        of.taken = of.asked - 1;
+        if (2 * of.taken < 3 * of.earlier.units) // too near to the end
+            of.earlier = std::move(of.before_earlier);
+    }
+    of.most = of.number_of(of.last);
+    *of.counter = of.first + static_cast<unsigned>(of.most) * of.step;
+}
+
+} // namespace trace
+} // namespace executor

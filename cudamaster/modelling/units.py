@@ -1,0 +1,67 @@
+"""Launches of which one block did a part of the units of work that it took from a counter (runtime/trace/units.cpp)."""
+
+from __future__ import annotations
+
+import math
+
+from cudamaster.modelling.observed import LaunchLine
+
+_LEAST_UNITS = 4  # that the block took behind the first that was left out
+_MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
+_MOST_OF_UNIT = 0.5  # that other blocks do, in the mean, if none is left
+_MOST_UNSURE = 0.03  # of a launch's events: the standard error of those that were not executed
+_HALVINGS = 50  # of how far a sum may have come, until that is as exact as numbers are
+_FIRST, _LAST = 1e-6, 50.0  # of how far: there 1 - exp(-x) of a limit is reached
+
+
+def stands_for_all(line: LaunchLine) -> bool:
+    """Whether a block that left out units of work took enough of them, and others found none left."""
+    if line.units is None:
+        return True
+    before, taken, _, _, events = line.units
+    *accesses, blocks = line.accesses
+    sums = (accesses, line.threads_instructions)
+    none_left = all(others * taken <= _MOST_OF_UNIT * own * blocks for own, others in sums)
+    enough = taken - before >= _LEAST_UNITS and events <= _MOST_BEFORE * (line.events - events)
+    return enough and none_left and _unsure(line) <= _MOST_UNSURE
+
+
+def _unsure(line: LaunchLine) -> float:
+    """The standard error of a launch's events where units of work were left out, in parts of these."""
+    count, events, squares = line.of_unit
+    if line.units is None or count < _LEAST_UNITS - 1:
+        return math.inf
+    mean = events / count
+    of_mean = math.sqrt(max(squares / count - mean**2, 0.0) / (count - 1))
+    return of_mean * (line.units[3] - line.units[1]) / (longer(line) * line.events)
+
+
+def longer(line: LaunchLine) -> float:
+    """How many times as much there was as was recorded, where a first part stands for the whole, or units of work."""
+    if not line.events:
+        return 1.0
+    all_events = float(line.events + line.dropped)
+    if line.units is not None:
+        before, taken, least, most, events = line.units
+        all_events += (line.events - events) * ((least + most) / 2 - taken) / (taken - before)
+    return all_events / line.events
+
+
+def grown(early: float, late: float, line: LaunchLine) -> float:
+    """What a sum comes to by all units that was `early` by some and `late` by all that were taken.
+
+    It goes on towards a limit, as the number of different ones does where one of many is drawn again and again."""
+    if line.units is None or line.earlier is None or not late:
+        return late
+    _, taken, least, most, _ = line.units
+    times, share = (least + most) / 2 / taken, line.earlier[0] / taken
+    low, high = _FIRST, _LAST
+    if early / late <= math.expm1(-low * share) / math.expm1(-low):
+        return late * times
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if math.expm1(-middle * share) / math.expm1(-middle) < early / late:
+            low = middle
+        else:
+            high = middle
+    return late * math.expm1(-low * times) / math.expm1(-low)
