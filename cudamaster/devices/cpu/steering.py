@@ -120,7 +120,7 @@ _LOWERS = matching(r"^(?!mov|lea|set|cmov|inc|cmp[bwlq]?$|test|bt[wlq]?$|punpckl
 _SMALL = matching(r"^\$0x[0-9a-f]{1,5}$")  # a number that is more than nothing
 _NARROW = matching(r"^%(?:[a-d][xlh]|[sd]il?|[bs]pl?|r\d+[wb])$")  # a part that leaves what is above it
 _BASES = ("%rbp", "%ebp", "%bp", "%bpl")
-_HALF = 4  # bytes of an address
+_HALF = 4  # bytes of half an address
 _RETURN = 8  # bytes above where a function's stack begins; what is behind was handed to it
 
 
