@@ -79,4 +79,5 @@ def test_others_ask_for_nothing_either_if_nobody_takes_the_answer(call: str) -> 
     assert unanswered(call, behind="addss\t%xmm2,%xmm0") == []
     assert unanswered(call, behind="cvtsi2ss\t%ebx,%xmm0") == []
     assert unanswered(call, behind="mov\t%rdx,%rbx") == []
+    assert unanswered(call, behind="mov\t$0x1,%al;mov\t%eax,%ebx") == []
     assert unanswered("_Z9atomic_isPii") == []

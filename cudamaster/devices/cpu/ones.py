@@ -15,6 +15,7 @@ _ADDS = re.compile(r"^_Z9atomicAddP(?:ii|jj)$|8atom_oneI(?=\w*5t_add)\w*5t_[us]3
 _ATOMICS = re.compile(r"^_Z\d+atomic[A-Z]|3ptx\d+atom_(?:one|cas)I")
 _VALUE = re.compile(r"%[er]?si\b")
 _ANSWER = re.compile(r"%(?:[er]?(?P<wide>[ad])x|(?P<byte>[ad])[lh]|xmm(?P<vector>[01]))\b")
+_WHOLE = re.compile(r"%(?:[er][ad]x|xmm[01])")  # a write to a part of one leaves the rest
 _TARGET = re.compile(r"^([0-9a-f]+)\b")
 _OVERWRITES = re.compile(r"^(?:mov(?![lh]p)|lea|cvt(?!s[sdi]\w*2s)|pop)")
 _LEAVES_SOME = re.compile(r"^movs[sd]$")  # between registers
@@ -70,7 +71,7 @@ def _is_taken(lines: Sequence[tuple[int, str, str]], behind: int, numbers: Mappi
             continue
         words = x86.operands_of(operands)
         over = _OVERWRITES.match(name) is not None and not (_LEAVES_SOME.match(name) and words[0].startswith("%"))
-        over = over and _ANSWER.fullmatch(words[-1]) is not None
+        over = over and _WHOLE.fullmatch(words[-1]) is not None
         zeroes = _ZEROES.match(name) is not None and len(set(words)) == 1
         read = set() if zeroes else {part for word in (words[:-1] if over else words) for part in _parts(word)}
         if read & left:
