@@ -108,13 +108,13 @@ def test_the_program_is_run_as_that_of_the_limits() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90a"])
-def test_the_program_builds(tmp_path: Path, architecture: str) -> None:
-    """For the GPUs whose files ship, without a warning."""
+def test_the_program_builds(tmp_path: Path) -> None:
+    """For the GPUs whose files ship, by one call that compiles what the host runs once, without a warning."""
     nvcc = find_nvcc()
     assert nvcc is not None
     bench = resources.bench()
-    command = [nvcc, "-O2", "-std=c++17", f"-arch={architecture}", f"-I{bench}", f"-I{bench / 'include'}",
+    targets = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in ("80", "89", "90a")]
+    command = [nvcc, "-O2", "-std=c++17", *targets, f"-I{bench}", f"-I{bench / 'include'}",
                bench / "harness" / "figures.cu", "-o", tmp_path / "figures"]  # fmt: skip
     built = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     assert (built.returncode, built.stderr) == (0, "")
