@@ -1,5 +1,6 @@
 """What all tests share: builds are cached beside the checkout's other builds, GPU tests skip with a reason."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# What tests are collected into stays until the end. To look through it for garbage would take a twentieth of all time.
+gc.disable()
 os.environ.setdefault("CUDAMASTER_CACHE", str(Path(__file__).parent.parent / ".cache"))
 for _name in [name for name in os.environ if name.startswith("CUDAMASTER_") and name != "CUDAMASTER_CACHE"]:
     del os.environ[_name]  # a developer's own models and servers are no part of a test
@@ -77,3 +80,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark, reason in reasons.items():
             if reason is not None and item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """From here on, look for garbage among what tests make."""
+    gc.freeze()
+    gc.enable()
