@@ -1,5 +1,6 @@
 // Calls of test_left_out.py with several launches: the command line's first letter says which. The host compares no strings,
 // for who does may look at what launches leave.
+#include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <mma.h>
@@ -95,6 +96,31 @@ __global__ void taking_kernel(float* out, int n) {
     out[n + i] = sum;
 }
 
+// One thread waits for a word in place of an mbarrier, which it has loaded, until that has the other parity.
+__global__ void word_kernel(const float* in, float* out) {
+    __shared__ unsigned long long word;
+    word = in[threadIdx.x] > 1 ? 1ull << 63 : 1;
+    int done;
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.s32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(&word)))
+                 : "memory");
+    for (int k = 0; done && k < 100; ++k)
+        out[k] = 1;
+}
+
+// All blocks wait for each other, which is all that they do together.
+__global__ void together_kernel(float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int turn = 0; turn < 3; ++turn) {
+        float sum = 0;
+        for (int k = 0; k < 100; ++k)
+            sum = fmaxf(sum * 0.5f, out[(i + 33 * k) % n]);
+        out[n + i] = sum;
+        cooperative_groups::this_grid().sync();
+    }
+}
+
 // One launch, or two of which the second goes by what the first leaves.
 void run_other(char what, float* out, int n, int threads) {
     if (what == 'm') {
@@ -106,7 +132,12 @@ void run_other(char what, float* out, int n, int threads) {
         passes_kernel<<<1, 32>>>(out + n, out + 2 * n - 32);
     } else {
         cudamaster_cpu_record(1);
-        if (what == 'i')
+        if (what == 'w')
+            word_kernel<<<1, 32>>>(out, out + n);
+        else if (what == 'b') {
+            void* given[] = {&out, &n};
+            cudaLaunchCooperativeKernel(together_kernel, 100, threads, given, 0, nullptr);
+        } else if (what == 'i')
             adding_kernel<<<n / threads, threads>>>(out, n);
         else
             taking_kernel<<<n / threads, threads>>>(out, n);
@@ -126,7 +157,7 @@ int main(int, char** words) {
     cudaMemset(managed, 0, 4 * n);
     if (what == 'r')
         cudaHostRegister(const_cast<float*>(registered), sizeof registered, 0);
-    if (what == 'm' || what == 'i' || what == 't') {
+    if (what == 'm' || what == 'i' || what == 't' || what == 'w' || what == 'b') {
         run_other(what, out, n, threads);
         return 0;
     }

@@ -625,19 +625,6 @@ KERNEL(by_another_block_of_the_cluster) {
     out[i] = work(in, *cluster.map_shared_rank(&passes, 0));
     cluster.sync();
 }
-KERNEL(by_a_word_that_was_a_barrier) {
-    PLACE;
-    __shared__ unsigned long long barrier;
-    barrier = static_cast<unsigned long long>(ints[i]);
-    unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(&barrier));
-    int done;
-    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.s32 %0, 1, 0, p; }"
-                 : "=r"(done)
-                 : "r"(at)
-                 : "memory");
-    if (done)
-        out[i] = work(in, 100);
-}
 KERNEL(by_a_cached_load) {
     PLACE;
     out[i] = work(in, __ldg(ints + i)) + work(in, __ldcg(ints + i + 1));
@@ -854,6 +841,105 @@ KERNEL(plain_half) {
         sum.x += next.x, sum.y = fmaxf(sum.y, next.y);
     }
     reinterpret_cast<__nv_bfloat162*>(out)[i] = __float22bfloat162_rn(sum);
+}
+
+// Products that change registers of the thread, choices between two values, and numbers that a warp has in common.
+__device__ __forceinline__ void multiply(float (&d)[4]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, "
+                 "{%4, %4}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(0x3f803f80));
+}
+__device__ __forceinline__ void multiply_together(float (&d)[4]) {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %4, 1, 1, 1, 0, 0;"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "l"(0ull));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+__device__ __forceinline__ void load_box(void* to, const void* map, int at, unsigned long long* barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, 0}], "
+        "[%3];" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+        "l"(map), "r"(at), "r"(static_cast<unsigned>(__cvta_generic_to_shared(barrier)))
+        : "memory");
+}
+KERNEL(by_a_sum_of_a_warp) {
+    PLACE;
+    float d[4] = {};
+    multiply(d);
+    out[i] = work(in, static_cast<int>(d[2]));
+}
+KERNEL(by_a_sum_of_a_warpgroup) {
+    PLACE;
+    float d[4] = {};
+    multiply_together(d);
+    out[i] = work(in, static_cast<int>(d[2]));
+}
+KERNEL(by_a_sum_at_an_index) {
+    PLACE;
+    float d[12] = {};
+    for (int k = 0; k < n; ++k)
+        multiply_together(*reinterpret_cast<float (*)[4]>(d + 4 * (k % 3)));
+    out[i] = work(in, static_cast<int>(d[5]));
+}
+KERNEL(by_where_a_box_lies) {
+    __shared__ alignas(128) float tile[512];
+    __shared__ unsigned long long barrier;
+    load_box(tile, out, ints[n], &barrier);
+}
+KERNEL(by_who_comes_to_a_barrier) {
+    asm volatile("barrier.sync 1, %0;" ::"r"(ints[n]) : "memory");
+}
+KERNEL(by_one_of_two_numbers) {
+    PLACE;
+    out[i] = work(in, ints[i] & 1 ? 10 : 20);
+}
+KERNEL(by_one_of_two_shuffles) {
+    PLACE;
+    int passes;
+    if (threadIdx.x & 16)
+        passes = __shfl_sync(~0u, ints[i], 0) + 1;
+    else
+        passes = __shfl_sync(~0u, n, 0) * 3;
+    out[i] = work(in, passes);
+}
+KERNEL(by_a_lane_that_is_read) {
+    PLACE;
+    out[i] = work(in, __shfl_sync(~0u, n + i, ints[i]));
+}
+KERNEL(plain_products) {
+    PLACE;
+    __shared__ alignas(128) float tile[512];
+    __shared__ unsigned long long barrier;
+    float d[4] = {}, e[4] = {};
+    const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+    const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(&barrier));
+    for (int k = 0; k < n; ++k) {
+        if (warp == 0)
+            load_box(tile, out, k, &barrier);
+        asm volatile("{.reg .pred done;\n"
+                     "again:\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra again;}" ::"r"(place),
+                     "r"(k & 1)
+                     : "memory");
+        multiply(d);
+        multiply_together(e);
+        asm volatile("barrier.sync 1, 64;" ::: "memory");
+    }
+    out[i] = (d[0] + d[1] + d[2] + d[3]) * (e[0] + e[1] + e[2] + e[3]) * tile[threadIdx.x];
+}
+KERNEL(plain_choice) {
+    PLACE;
+    unsigned sum = 0;
+    for (int k = 0; k < n; ++k) {
+        unsigned bits = __float_as_uint(in[i + k]), rounded = bits + 0x7fff + (bits >> 16 & 1);
+        sum ^= ((rounded & 0x7f800000) == 0x7f800000 ? bits : rounded) & 0xffff0000;
+    }
+    out[i] = __uint_as_float(sum);
 }
 
 int main() {

@@ -296,3 +296,22 @@ def test_an_atomic_asks_for_nothing_if_nobody_takes_its_answer(steered: Path) ->
     assert (adding.unsteered, adding.left_out, adding.accesses[2]) == (False, True, DRAWN)
     (taking,), _ = first_call(steered, "taken", Spares(results=True))
     assert (taking.left_out, taking.accesses[2]) == (False, taking.blocks - taking.traced)
+
+
+def test_a_word_that_no_barrier_has_left_steers_who_waits_there(steered: Path) -> None:
+    """It may be loaded, so it is needed, though no instruction of the kernel loads it back."""
+    _, reason = first_call(steered, "word", GUESSES)
+    assert reason == AGAIN
+    (launch,), reason = first_call(steered, "word", LESS)
+    assert (launch.unsteered, reason) == (True, None)
+
+
+def test_of_a_cooperative_launch_few_blocks_go_on(steered: Path) -> None:
+    """If nothing steers them and nobody needs what they leave. Of those that do the counts are the same."""
+    (few,), reason = first_call(steered, "blocks", GUESSES)
+    (whole,), _ = first_call(steered, "blocks", LESS)
+    assert reason is None
+    assert (few.left_out, few.traced, few.accesses[2]) == (True, 16, 2)
+    assert (whole.left_out, whole.traced, whole.accesses[2]) == (False, 16, 100 - 16)
+    beside = {"accesses": (0, 0, 0), "threads_instructions": (0, 0), "left_out": False}
+    assert few.model_copy(update=beside) == whole.model_copy(update=beside)

@@ -8,6 +8,9 @@ was given. Values are followed through registers and bytes of the stack, until n
 
 Places of a thread's own variables are told from those of registers by the lowest address that is taken: g++ puts
 variables above. If something loaded is stored by an address that may be lower, all of the stack is memory.
+
+A branch that only chooses between values of registers (`Launches._arms`) does not steer, but what it leaves counts as
+loaded.
 """
 
 from __future__ import annotations
@@ -53,6 +56,16 @@ _PURE = matching(
     r"|^_Z\d+__(?:byte_perm|brev|clz|popc|ffs|mulhi|umulhi|funnelshift|float_as|int_as|uint_as|double_as|\w+2(?:float|int)_r)"
     r"|^_Z\d+__b?(?:float|half|low|high)\w*2float"
 )
+# They are told places on the stack, and change four bytes at each: registers of the thread. Those of a
+# warpgroup do so when somebody waits for them.
+_MULTIPLIES = matching(r"^_ZN14cudamaster_cpu3ptx8mma_syncI")
+_OF_REGISTERS = matching(r"^cudamaster_cpu_wgmma$|^_ZN14cudamaster_cpu3ptx8mma_syncI")
+_REFERENCES = re.compile(r"EJ((?:RK?[jif]|S[0-9A-Z]*_)+)EEEv\w+$")  # all that such a function is given
+_REFERENCE = re.compile(r"RK?[jif]|S[0-9A-Z]*_")
+_WAITS = matching(r"^cudamaster_cpu_wgmma_wait$")
+# Boxes of tensors, which lie behind the arguments in registers.
+_BOXES = matching(r"^cudamaster_cpu_tensor_(?:load|multicast|store)$")
+_BOX = 32
 # Fragments and their products, which are told as places on the stack; functions with two results, likewise.
 _FRAGMENTS = matching(
     r"^_ZN6nvcuda4wmma\d+(?:mma_sync|load_matrix_sync|store_matrix_sync|fill_fragment)I|^_Z\d+sincos(?:pi)?f?[fd]P"
@@ -60,14 +73,22 @@ _FRAGMENTS = matching(
 _ATOMICS = matching(r"^_Z\d+atomic[A-Z]|^_ZN14cudamaster_cpu3ptx8atom_(?:one|cas)I")
 # They hand values from thread to thread, as many whatever these are.
 _EXCHANGES = matching(
-    r"^cudamaster_cpu_barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot|reduce_\w+?)_sync|3ptx9shfl_sync"
+    r"^cudamaster_cpu_(?:numbered_)?barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot|reduce_\w+?)_sync|3ptx9shfl_sync"
 )
+_TYPES_GIVEN = re.compile(r"_Z\d+__\w+_sync([ijlmfd]+)")
 # What these do and answer hangs on their arguments and on who came by, and on nothing in memory.
 _ANSWERS = matching(
     r"^cudamaster_cpu_observe_mem(?:cpy|move|set)$|^cudamaster_cpu_(?:lane|activemask|dynamic_shared|yield|shared_address|shared_place|space|mbarrier_wait"
     r"|cluster_\w+|in_block|rank_of|in_clusters|cooperative|proxy_fence|registers|copy_\w+|bulk_\w+|tensor_\w+|wgmma_\w+"
     r"|mbarrier_\w+)$"
 )
+# Those of one, two and three arguments in registers; what lies in other registers then is not theirs.
+_FEW_ARGUMENTS = matching(
+    r"^cudamaster_cpu_(?:(wgmma_wait|shared_place|shared_address|cluster_place|space|rank_of|cluster_arrive|copy_wait|proxy_fence"
+    r"|registers|mbarrier_inval)|(tensor_load|tensor_store|mbarrier_init|mbarrier_bytes|copy_arrive|in_block|bulk_wait)"
+    r"|(tensor_multicast|mbarrier_wait|bulk_store))$"
+)
+_TOKENS = matching(r"^cudamaster_cpu_mbarrier_(?!wait$)")  # their answer is a word of memory
 _ORDERS = matching(r"^_Z\d+__(?:syncwarp|threadfence)")  # given a mask of lanes at most
 # Functions of libraries by which the host may look at memory; others of these call out, or it is closed to the host.
 _READS = matching(
@@ -116,10 +137,14 @@ _TARGET = matching(r"^([0-9a-f]+) <([^>+]+)")
 _RELATIVE = matching(r"^(-?)0x([0-9a-f]+)\(%rip\)$")
 _OF_THREAD = matching(r"^%fs:(-?)0x([0-9a-f]+)$")
 # What makes another address of one; others only move or compare it.
+_COPIES = matching(r"^(?:mov|cmov|push|pop|punpck[lh]qdq|unpck[lh]pd|p(?:ins|ext)rq)")
 _LOWERS = matching(r"^(?!mov|lea|set|cmov|inc|cmp[bwlq]?$|test|bt[wlq]?$|punpcklqdq|unpcklpd|p(?:ins|ext)rq)")
 _SMALL = matching(r"^\$0x[0-9a-f]{1,5}$")  # a number that is more than nothing
 _NARROW = matching(r"^%(?:[a-d][xlh]|[sd]il?|[bs]pl?|r\d+[wb])$")  # a part that leaves what is above it
 _BASES = ("%rbp", "%ebp", "%bp", "%bpl")
+_MOST, _MORE = 4, 1  # instructions of an arm of a choice that a GPU makes without a branch, and more than in the other
+_FREE = matching(r"^(?:mov|lea|nop|endbr)")
+_REGISTER = 4  # bytes of one of a GPU's
 _HALF = 4  # bytes of half an address
 _RETURN = 8  # bytes above where a function's stack begins; what is behind was handed to it
 
@@ -142,11 +167,23 @@ class _Function:
     handed: float = float("inf")
     variables: int = 0  # the bits of those that are variables
     wild: bool = False  # what was loaded may be anywhere in the variables
+    registers: int = 0  # bits of four bytes at each place whose address it takes
+    moved: bool = False  # it makes other addresses of those
+    exchanged: set[str] = field(default_factory=set)  # exchanges to which some thread brings what was loaded
     steered: bool = False
     launched: bool = False  # a launch calls it
     frame: bool = True  # what %rbp is given is where the stack pointer was, and no pointer that goes on from there
     any_kernel: bool = False  # it calls the kernel that the launch names
     calls: set[str] = field(default_factory=set)
+
+    @property
+    def known(self) -> tuple[object, ...]:
+        """What was found out of the whole of it while values were followed."""
+        return self.wild, self.variables, self.moved, len(self.exchanged)
+
+    def may_hold(self, bits: int) -> bool:
+        """Whether what was loaded may be in one of these variables although no instruction brought it there."""
+        return self.wild and bits & self.variables != 0
 
 
 # Bits of what came from memory that others write, of places on the stack, of a launch's closure, of what that points
@@ -174,6 +211,7 @@ class _Instruction:
     loads: int | None = None
     unknown: bool = False  # a source that others may write
     place: bool = False  # the result is a place on the stack
+    indexed: bool = False  # one that is an index away from what it names
     target: int = 0
     replaces: bool = False
     stores: int | None = None
@@ -325,14 +363,41 @@ class Launches:
             return []
         return [to for to in block.following if to in self._blocks and self._blocks[to].name == block.name]
 
+    def _arms(self, behind: Sequence[int]) -> list[int]:
+        """Blocks between which a branch chooses, if either way takes as many instructions, give or take one, and
+        changes registers alone: a GPU makes it without a branch. One or two, which come together at once; or none."""
+        if len(behind) != 2:
+            return []
+        (after, works), (after_other, other_works) = map(self._arm, behind)
+        if after == behind[1]:
+            return [behind[0]] if works <= _MORE else []
+        if after_other == behind[0]:
+            return [behind[1]] if other_works <= _MORE else []
+        alike = after is not None and after == after_other and abs(works - other_works) <= _MORE
+        return list(behind) if alike else []
+
+    def _arm(self, at: int) -> tuple[int | None, int]:
+        """Where a block of few instructions in registers goes on, and how many are no moves."""
+        block = self._blocks[at]
+        behind = self._behind(block)
+        works = 0
+        for step in block.steps:
+            if step.called is not None and _PLACES(step.called) and not step.jumps:
+                continue
+            if step.called is not None or step.loads is not None or step.stores is not None or step.addresses:
+                return None, 0
+            works += not (_FREE(step.name) or step.jumps)
+        return (behind[0], works) if len(behind) == 1 and works <= _MOST else (None, 0)
+
     # Values are followed until nothing changes any more.
 
     def _follow(self, name: str, start: int) -> None:
         function = self._functions[name]
         launched = function.launched = _INVOKE.match(name) is not None
         while not function.steered:
-            before = (function.wild, function.variables)
+            before = function.known
             known: dict[int, _State] = {start: (0, _bits("rsp"), _bits("rdi") if launched else 0, 0, 0)}
+            chosen: dict[int, int] = {}  # by the arm of a choice
             left, waiting = [start], {start}
             while left and not function.steered:
                 at = heapq.heappop(left)
@@ -343,19 +408,42 @@ class Launches:
                     state = _after(step, function, state)
                 behind = self._behind(block)
                 branches = block.lines[-1][1][0] == "j" and not block.lines[-1][1].startswith("jmp")
+                changes = []
+                past = state = _with(state, chosen.get(at, 0))
                 if branches and state[0] & _FLAGS:
-                    function.steered = True
-                    break
+                    arms = self._arms(behind)
+                    if not arms:
+                        function.steered = True
+                        break
+                    written = _FLAGS | _all(step.target for arm in arms for step in self._blocks[arm].steps)
+                    past = _with(state, written)
+                    changes = [arm for arm in arms if written & ~chosen.get(arm, 0)]
+                    chosen |= {arm: chosen.get(arm, 0) | written for arm in arms}
                 for to in behind:
                     there = known.get(to)
-                    merged = state if there is None else _merged(state, there)
+                    comes = past if to not in chosen else state
+                    merged = comes if there is None else _merged(comes, there)
                     if merged != there:
                         known[to] = merged
-                        if to not in waiting:
-                            waiting.add(to)
-                            heapq.heappush(left, to)
-            if before == (function.wild, function.variables):
+                        changes.append(to)
+                for to in changes:
+                    if to not in waiting:
+                        waiting.add(to)
+                        heapq.heappush(left, to)
+            if before == function.known:
                 return
+
+
+def _with(state: _State, bits: int) -> _State:
+    """With these, too, of memory that others write."""
+    return state[0] | bits, *state[1:]
+
+
+def _all(bits: Iterable[int]) -> int:
+    found = 0
+    for each in bits:
+        found |= each
+    return found
 
 
 def _merged(one: _State, other: _State) -> _State:
@@ -374,9 +462,7 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
         return state
     if step.reaches & stack:
         function.variables = _WORDS
-    loaded = step.unknown or taint & step.sources != 0
-    if function.wild and step.sources & function.variables:
-        loaded = True
+    loaded = step.unknown or taint & step.sources != 0 or function.may_hold(step.sources)
     made = _of(given & step.sources, 1) | _of(values & step.sources, 2) if step.replaces else 0
     if step.loads is not None:
         if given & step.loads:
@@ -385,6 +471,7 @@ def _after(step: _Instruction, function: _Function, state: _State) -> _State:
             loaded = True
     function.steered |= step.fails and loaded
     place = step.place or stack & step.sources != 0
+    function.moved |= bool(stack & step.sources and step.target and not _COPIES(step.name)) or step.indexed
     if step.stores is not None and stack & step.stores and (loaded or place):
         function.wild = True  # a place, too, may be anywhere then
         function.variables |= _WORDS if step.low else 0
@@ -425,21 +512,49 @@ def _called(step: _Instruction, function: _Function, state: _State) -> _State:
         function.steered |= bool(taint & _bits("rdi"))
         result = 0
     elif _EXCHANGES(name):
-        function.steered |= bool(taint & _bits("rdi"))  # whose values these are
+        whose = _bits("rdi", "rsi", "rdx") if "numbered" in name else _bits("rdi")
+        function.steered |= bool(taint & whose)
         function.wild |= bool(passes)
+        if taint & _given(name) or passes:
+            function.exchanged.add(name)
+        result = _RESULTS if name in function.exchanged or function.calls else 0
+    elif _OF_REGISTERS(name):
+        function.steered |= bool(taint & (_INTEGERS | step.sources)) or function.may_hold(step.sources)
+        function.wild |= function.moved
+        result = function.registers
     elif _FRAGMENTS(name):
         function.steered |= bool(taint & _INTEGERS)
         function.wild |= bool(passes)
         result = 0
     elif _ANSWERS(name):
+        given_it = _asked(name)
+        passes &= given_it
         told = passes and (function.wild or taint & function.variables)
-        function.steered |= bool(taint & _PASSED or told)
+        function.steered |= bool(taint & (given_it | step.sources) or told) or function.may_hold(step.sources)
         function.wild |= bool(passes)
-        result = _RESULTS if passes or "mbarrier" in name else 0  # its word is one of memory
+        result = _RESULTS if passes or _TOKENS(name) else 0
+        result |= function.registers if _WAITS(name) else 0
     else:
         function.steered = True
     kept = ~_LOST
     return taint & kept | result, stack & kept, given & kept, values & kept, near & kept
+
+
+@lru_cache
+def _given(exchange: str) -> int:
+    """The bits of what an exchange is given."""
+    types = _TYPES_GIVEN.fullmatch(exchange)
+    if types is None:
+        return _PASSED
+    integers, numbers = iter(ARGUMENTS), iter(range(8))
+    return _bits(*(f"xmm{next(numbers)}" if each in "fd" else next(integers) for each in types[1]))
+
+
+@lru_cache
+def _asked(function: str) -> int:
+    """The bits of the registers in which one of the executor's functions is given integers and addresses."""
+    few = _FEW_ARGUMENTS(function)
+    return _bits(*ARGUMENTS[: few.lastindex]) if few else _INTEGERS
 
 
 class _Reader:
@@ -456,7 +571,10 @@ class _Reader:
             target = None if text.startswith("*") else CALLED.search(text)
             if text.startswith("*%") and name.startswith("call"):
                 return _Instruction(name, self._register(text[1:]), called="*")
-            return _Instruction(name, called=target[1] if target else "", jumps=name.startswith("jmp"))
+            called = target[1] if target else ""
+            found = _Instruction(name, called=called, jumps=name.startswith("jmp"))
+            self._handed(called, found)
+            return found
         if name[0] == "j":
             to = _TARGET(text)
             away = name.startswith("jmp") and to is not None and "+" not in text and ".cold" not in text
@@ -483,6 +601,15 @@ class _Reader:
         ):
             return _Instruction(name, strange=True)
         return self._plain(name, operands, behind)
+
+    def _handed(self, called: str, found: _Instruction) -> None:
+        """What a function of the executor is given behind its arguments in registers."""
+        size = _BOX if _BOXES(called) else 0
+        if _MULTIPLIES(called):
+            references = _REFERENCES.search(called)
+            found.strange = references is None
+            size = 8 * max(len(_REFERENCE.findall(references[1])) - len(ARGUMENTS), 0) if references else 0
+        found.sources |= self._bytes(self._frame.aligned, self._frame.at, size)
 
     def _moves_stack(self, name: str, operands: Sequence[str], behind: int) -> _Instruction:
         frame = self._frame
@@ -642,6 +769,7 @@ class _Reader:
             if "," in operand:
                 found.sources |= self._index(operand)
                 found.reaches = _REGISTERS["rsp"]
+                found.indexed = True
         elif memory := MEMORY.match(operand):
             found.sources |= self._parts(memory)
             found.reaches = found.sources if self._is_low(memory) else 0
@@ -652,6 +780,7 @@ class _Reader:
             self._function.handed = min(self._function.handed, place)
         else:
             self._function.own = min(self._function.own, place)
+        self._function.registers |= self._bytes(aligned, place, _REGISTER)
 
     def _slot(self, operand: str) -> tuple[bool, int] | None:
         """The place of an operand on the stack, without its index."""

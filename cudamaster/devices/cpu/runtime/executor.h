@@ -4,10 +4,13 @@
 #include "cudamaster_cpu/abi.h"
 
 #include <atomic>
+#include <cstddef>
+#include <cstring>
 #include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 // The built-in variables. Device code sees them as constants, which they are to any one thread.
@@ -197,9 +200,42 @@ struct Accumulators {
     unsigned long long fences = 0; // that the thread had made when a product changed them last
 };
 
+// Products of a thread's warpgroup that nobody has waited for, the oldest first. Each has more than a kilobyte, of which
+// most is not used, so their room is used again and only what is used is copied.
+class PendingProducts {
+  public:
+    // Where its accumulators are is only kept if they are to be looked at.
+    void push(const CudamasterCpuWgmma& product, bool with_accumulators) {
+        if (behind_ == room_.size() && first_) {
+            for (size_t i = first_; i < behind_; ++i)
+                copy(room_[i - first_], room_[i], room_[i].count);
+            behind_ -= std::exchange(first_, 0);
+        }
+        if (behind_ == room_.size())
+            room_.emplace_back();
+        copy(room_[behind_++], product, with_accumulators ? product.count : 0);
+    }
+    void pop(size_t count) {
+        first_ += count;
+        if (first_ == behind_)
+            first_ = behind_ = 0;
+    }
+    size_t size() const { return behind_ - first_; }
+    bool empty() const { return first_ == behind_; }
+    const CudamasterCpuWgmma& operator[](size_t i) const { return room_[first_ + i]; }
+
+  private:
+    static void copy(CudamasterCpuWgmma& to, const CudamasterCpuWgmma& from, unsigned accumulators) {
+        std::memcpy(&to, &from, offsetof(CudamasterCpuWgmma, d) + accumulators * sizeof from.d[0]);
+    }
+
+    std::vector<CudamasterCpuWgmma> room_;
+    size_t first_ = 0, behind_ = 0;
+};
+
 // Products that a thread's warpgroup has begun.
 struct WgmmaGroups {
-    std::vector<CudamasterCpuWgmma> pending;
+    PendingProducts pending;
     std::vector<size_t> ends; // of each committed group
     unsigned long long fences = 0;
     std::vector<Accumulators> accumulators;

@@ -38,6 +38,7 @@ Phase phase_at(void* place) {
     unsigned long long word = word_at(place);
     if (word == kNever)
         fail_block("an mbarrier that was not initialised");
+    observe::mbarrier_is_met(owner_of(place), place, word);
     Phase phase;
     phase.expected = static_cast<unsigned>(word & 0xfffff);
     phase.pending = static_cast<unsigned>(word >> 20 & 0xfffff);
@@ -50,6 +51,7 @@ void put(void* place, const Phase& phase) {
     word_at(place) = phase.expected | static_cast<unsigned long long>(phase.pending) << 20 |
                      (static_cast<unsigned long long>(phase.bytes) & 0x7fffff) << 40 |
                      static_cast<unsigned long long>(phase.parity) << 63;
+    observe::mbarrier_is_left(owner_of(place), place, word_at(place));
 }
 
 void passes(Worker& self, const void* place, unsigned thread, bool learns_later) {

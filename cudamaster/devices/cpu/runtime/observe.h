@@ -71,6 +71,11 @@ CUDAMASTER_CPU_HOOK(void mbarrier_is_used([[maybe_unused]] Worker& self, [[maybe
                                           [[maybe_unused]] bool waits, [[maybe_unused]] const void* site))
 CUDAMASTER_CPU_HOOK(void mbarrier_expects([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
                                           [[maybe_unused]] const void* site))
+// Somebody looks at the word of one of a block, and leaves it changed.
+CUDAMASTER_CPU_HOOK(void mbarrier_is_met([[maybe_unused]] Worker& owner, [[maybe_unused]] const void* place,
+                                         [[maybe_unused]] unsigned long long word))
+CUDAMASTER_CPU_HOOK(void mbarrier_is_left([[maybe_unused]] Worker& owner, [[maybe_unused]] const void* place,
+                                          [[maybe_unused]] unsigned long long word))
 // A thread arrives or makes its single copies arrive, a phase is complete, a thread sees that.
 CUDAMASTER_CPU_HOOK(void mbarrier_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
                                           [[maybe_unused]] unsigned thread))

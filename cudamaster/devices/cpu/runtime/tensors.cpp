@@ -160,22 +160,21 @@ void load(void* target, const CudamasterCpuBox& box, void* place, bool again, co
 
 using namespace executor;
 
-void cudamaster_cpu_tensor_load(void* target, const CudamasterCpuBox* box, void* place) {
-    load(target, *box, place, false, __builtin_return_address(0));
+void cudamaster_cpu_tensor_load(void* target, CudamasterCpuBox box, void* place) {
+    load(target, box, place, false, __builtin_return_address(0));
 }
 
-void cudamaster_cpu_tensor_multicast(void* target, const CudamasterCpuBox* box, void* place,
-                                     unsigned blocks) {
+void cudamaster_cpu_tensor_multicast(void* target, CudamasterCpuBox box, void* place, unsigned blocks) {
     const void* site = __builtin_return_address(0);
     to_each_block(blocks, target, place,
-                  [&](void* to, void* arrived, bool again) { load(to, *box, arrived, again, site); });
+                  [&](void* to, void* arrived, bool again) { load(to, box, arrived, again, site); });
 }
 
-void cudamaster_cpu_tensor_store(const CudamasterCpuBox* box, const void* source,
+void cudamaster_cpu_tensor_store(CudamasterCpuBox box, const void* source,
                                  CudamasterCpuReductions reductions) {
     const void* site = __builtin_return_address(0);
-    TensorMap map = map_at(*box, site);
-    Bulk bulk = Box(*box, map, static_cast<char*>(const_cast<void*>(source)), false).bulk();
+    TensorMap map = map_at(box, site);
+    Bulk bulk = Box(box, map, static_cast<char*>(const_cast<void*>(source)), false).bulk();
     if (reductions) {
         bulk.reduce = reductions(map.type);
         if (!bulk.reduce)

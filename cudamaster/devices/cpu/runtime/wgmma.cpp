@@ -261,9 +261,6 @@ template <int kKind> void add_product(Matrices& matrices, const Wgmma* const (&l
 }
 
 void multiply(const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
-    // Not thread-local, where a kernel's static shared variables are.
-    std::unique_ptr<Matrices> made(new Matrices);
-    Matrices& matrices = *made;
     const Wgmma& one = *lanes[0];
     for (const Wgmma* lane : lanes)
         if (lane->b_descriptor != one.b_descriptor || lane->columns != one.columns ||
@@ -272,10 +269,13 @@ void multiply(const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
             fail_block("lanes of a warp give different operands to one wgmma");
     if (one.sparse && one.selector > 1)
         fail_block("a sparse wgmma whose selector is neither 0 nor 1");
+    if (!cudamaster_cpu_wants_product(1ull * kRows * one.columns * inner_of(one)))
+        return;
+    // Not thread-local, where a kernel's static shared variables are.
+    std::unique_ptr<Matrices> made(new Matrices);
+    Matrices& matrices = *made;
     matrices.inner = inner_of(one);
     matrices.columns = one.columns;
-    if (!cudamaster_cpu_wants_product(1ull * kRows * matrices.columns * matrices.inner))
-        return;
     read_factors(matrices, lanes, warp_in_group);
     switch (one.d_kind) {
     case CUDAMASTER_CPU_F16:
@@ -353,12 +353,15 @@ void run_groups(CudamasterCpuExchange* all) {
     for (unsigned lane = 0; lane < kWarp; ++lane)
         if (all->values[lane] != count)
             fail_block("lanes of a warp have made different numbers of wgmma");
+    const bool wanted = observe::wants_products(); // and with them what becomes of accumulators
     for (unsigned i = 0; i < count; ++i) {
         const Wgmma* lanes[kWarp];
         Accumulators* accumulators[kWarp];
         for (unsigned lane = 0; lane < kWarp; ++lane) {
             WgmmaGroups& groups = self.wgmmas[warp * kWarp + lane];
             lanes[lane] = &groups.pending[i];
+            if (!wanted)
+                continue;
             accumulators[lane] = &accumulators_of(groups, *lanes[lane]);
             if (lanes[lane]->scale_d && accumulators[lane]->bits.size() == lanes[lane]->count &&
                 !unchanged(*accumulators[lane], *lanes[lane]))
@@ -366,7 +369,7 @@ void run_groups(CudamasterCpuExchange* all) {
         }
         hold_to_warpgroup(self, warp, *lanes[0]);
         multiply(lanes, warp % Warpgroup::kWarps);
-        for (unsigned lane = 0; lane < kWarp; ++lane) {
+        for (unsigned lane = 0; wanted && lane < kWarp; ++lane) {
             remember(*accumulators[lane], *lanes[lane]);
             accumulators[lane]->fences = self.wgmmas[warp * kWarp + lane].fences;
             --accumulators[lane]->in_flight;
@@ -421,8 +424,10 @@ void cudamaster_cpu_wgmma(const CudamasterCpuWgmma* product) {
     WgmmaGroups& groups = groups_of(self, self.linear);
     if (!groups.fences)
         fail_block("wgmma.mma_async before any wgmma.fence");
-    take_accumulators(groups, *product);
-    groups.pending.push_back(*product);
+    const bool wanted = observe::wants_products();
+    if (wanted)
+        take_accumulators(groups, *product);
+    groups.pending.push(*product, wanted);
     if (observe::wants_pieces() && self.linear % kWarp == 0)
         each_piece(*product, self.linear / kWarp % 4,
                    [&](const char* piece) { observe::piece_starts(self, piece, 16, product->site); });
@@ -445,7 +450,7 @@ void cudamaster_cpu_wgmma_wait(unsigned groups_left) {
         for (size_t i = 0; i < count; ++i)
             each_piece(groups.pending[i], self.linear / kWarp % 4,
                        [&](const char* piece) { observe::piece_lands(self, piece, 16); });
-    groups.pending.erase(groups.pending.begin(), groups.pending.begin() + static_cast<long>(count));
+    groups.pending.pop(count);
     groups.ends.erase(groups.ends.begin(), groups.ends.begin() + static_cast<long>(done));
     for (size_t& end : groups.ends)
         end -= count;

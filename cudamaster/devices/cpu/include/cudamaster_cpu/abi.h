@@ -123,8 +123,8 @@ struct CudamasterCpuWgmma {
     unsigned int a[4];
     unsigned int sparse, places,
         selector; // of a: where the two of each four are, in the pair of lanes that is selected
-    void* d[128];
     const void* site;
+    void* d[128]; // last, as what is behind the used ones is not kept
 };
 
 extern "C" {
@@ -195,10 +195,9 @@ void cudamaster_cpu_bulk_multicast(void* target, const void* source, unsigned in
 void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned int bytes, void* place,
                                 CudamasterCpuReduce reduce);
 // The same of boxes of tensors, as runtime/tensors.cpp has them; with no reductions it is a plain copy.
-void cudamaster_cpu_tensor_load(void* target, const CudamasterCpuBox* box, void* place);
-void cudamaster_cpu_tensor_multicast(void* target, const CudamasterCpuBox* box, void* place,
-                                     unsigned int blocks);
-void cudamaster_cpu_tensor_store(const CudamasterCpuBox* box, const void* source,
+void cudamaster_cpu_tensor_load(void* target, CudamasterCpuBox box, void* place);
+void cudamaster_cpu_tensor_multicast(void* target, CudamasterCpuBox box, void* place, unsigned int blocks);
+void cudamaster_cpu_tensor_store(CudamasterCpuBox box, const void* source,
                                  CudamasterCpuReductions reductions);
 // A few bytes of registers that come to shared memory of the cluster, for an mbarrier beside them.
 void cudamaster_cpu_store_async(void* target, const void* content, unsigned int bytes, void* place,

@@ -255,15 +255,17 @@ struct Launch {
     Stage stage = Stage::kFirstBlock;
     unsigned long long threads = 0;
     size_t l1_bytes = 0;
-    std::vector<Range> ranges;         // by address
-    std::vector<size_t> bytes;         // by buffer
-    std::atomic<bool> waiting{false};  // one of the trials waited for another block
-    bool unsteered = false;            // by what lies in memory
-    std::atomic<bool> hollow{false};   // values were not computed
-    std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
-    std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
-    std::atomic<bool> talks{false};    // a recorded block asks for what others may write
-    Units units;                       // if the first block takes all there are
+    std::vector<Range> ranges;        // by address
+    std::vector<size_t> bytes;        // by buffer
+    std::atomic<bool> waiting{false}; // one of the trials waited for another block
+    bool unsteered = false;           // by what lies in memory
+    std::atomic<bool> hollow{false};  // values were not computed
+    bool few = false;                 // a cooperative one: others than recorded and drawn blocks end at once
+    std::atomic<bool> overwritten{false}; // the word of an mbarrier was, which steers who waits there
+    std::atomic<bool> left_out{false};    // blocks of a cooperative launch were ended at their limit
+    std::atomic<bool> alone{false};       // and recorded ones too: of a group its first block is left
+    std::atomic<bool> talks{false};       // a recorded block asks for what others may write
+    Units units;                          // if the first block takes all there are
     LineSet common; // what the first block read: others that want it may find it in their SM's L1
 
     std::mutex mutex;                      // of what follows

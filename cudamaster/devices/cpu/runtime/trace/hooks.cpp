@@ -511,8 +511,10 @@ void launch_begins(const Job& job) {
 // Blocks of a cooperative launch wait for each other: there is one pass. Nothing says first what a block costs, so each
 // has its share of what may be executed. What goes beyond it is ended, and no barrier waits for it any more.
 Count steps_of(const Job& job, const Launch& launch, unsigned long long block) {
-    if (!job.launch->cooperative || launch.plan.tries(block))
+    if (!job.launch->cooperative || launch.plan.tries(block) || launch.draws(block))
         return 0;
+    if (launch.few && !launch.plan.has(block))
+        return 1;
     return launch.plan.has(block) ? kRecordedOfLaunch
                                   : kExecutedOfCall / std::max<Count>(job.blocks, kTogether);
 }
@@ -650,14 +652,25 @@ void plan_others(const Job& job, Launch& launch) {
     launch.drawn = draw(launch.plan, static_cast<unsigned>(drawn));
 }
 
+// All blocks of a cooperative launch start. Where nobody needs what they leave and nothing in memory steers them, few go on.
+void plan_together(const Job& job, Launch& launch) {
+    launch.plan = plan_of(job, kTogether);
+    launch.stage = Stage::kAll;
+    launch.few = launch.unsteered && !is_needed(launch);
+    if (!launch.few)
+        return;
+    state().lacking = true;
+    launch.drawn = draw(launch.plan, kLeastDrawn);
+}
+
 bool wants_pass(const Job& job, unsigned pass) {
     Recording& recording = state();
     Launch* launch = recording.launch.get();
     if (!launch)
         return pass == 0;
     if (job.launch->cooperative) {
-        launch->plan = plan_of(job, kTogether);
-        launch->stage = Stage::kAll;
+        if (pass == 0)
+            plan_together(job, *launch);
         return pass == 0;
     }
     if (launch->units.apart && pass > 0)
@@ -731,6 +744,8 @@ void launch_ends(const Job& job) {
         recording.left_counters[launch->units.counter] = launch->units.left;
     if (launch->talks && !launch->units.apart) // but for its own counter
         needs_results();
+    if (launch->overwritten)
+        needs_values();
     if (job.failed.load() || !launch->traced)
         write_line("{\"event\":\"failed\"}\n");
     else if (recording.like) {
@@ -818,7 +833,8 @@ void block_ends(Worker& self) {
         launch->units.left = *launch->units.counter;
     }
     unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
-    if (launch && (!self.block_failed || left_out) && (tracer || launch->stage == Stage::kAll))
+    const bool begun = !self.block_failed || (left_out && (tracer || !launch->few));
+    if (launch && begun && (tracer || launch->stage == Stage::kAll))
         launch->note(in_clusters(*self.job, block), accesses, instructions, multiplications,
                      tracer && !left_out);
     if (!tracer)
@@ -883,6 +899,16 @@ void copies_will_arrive(Worker&, const void* place) {
         recorder->bulk_comes(place, 0);
 }
 
+// Only such operations write it, so who waits there is steered by nothing else in memory.
+void mbarrier_is_met(Worker& owner, const void* place, unsigned long long word) {
+    Tracer* tracer = tracer_of(owner);
+    if (tracer && !tracer->left_so(place, word))
+        state().launch->overwritten = true;
+}
+void mbarrier_is_left(Worker& owner, const void* place, unsigned long long word) {
+    if (Tracer* tracer = tracer_of(owner))
+        tracer->leaves(place, word);
+}
 void mbarrier_begins(Worker&, const void*, const void*) {}
 void mbarrier_ends(Worker&, const void*, const void*) {}
 void mbarrier_is_used(Worker&, const void*, bool, const void*) {}

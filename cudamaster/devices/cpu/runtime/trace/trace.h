@@ -139,6 +139,12 @@ class Tracer {
     void bulk_comes(const void* barrier, unsigned bytes);
     // The same of a word that a thread of the cluster stores.
     void store_comes(const void* barrier) { barriers_of_stores_.insert(barrier); }
+    // The word of an mbarrier, as an operation on it leaves it; and whether it is what the last one has left.
+    void leaves(const void* barrier, unsigned long long word) { words_[barrier] = word; }
+    bool left_so(const void* barrier, unsigned long long word) const {
+        auto found = words_.find(barrier);
+        return found != words_.end() && found->second == word;
+    }
     void copy_starts(unsigned thread);
     void copy_lands(unsigned thread, bool for_arrival);
     void passes_cluster(unsigned thread) { ++lanes_[thread].cluster_barriers; }
@@ -221,8 +227,9 @@ class Tracer {
     bool talks_ = false;
     unsigned long long first_sum_ = ~0ull, last_sum_ = 0; // of what was changed so
     std::unordered_set<unsigned long long> sums_;
-    const Cluster* cluster_ = nullptr;         // of several blocks
-    std::set<const void*> barriers_of_copies_; // mbarriers that copies come to
+    const Cluster* cluster_ = nullptr;                          // of several blocks
+    std::set<const void*> barriers_of_copies_;                  // mbarriers that copies come to
+    std::unordered_map<const void*, unsigned long long> words_; // of mbarriers
     std::set<const void*> barriers_of_stores_; // those of words that threads of the cluster store
     std::map<std::pair<unsigned, const void*>, Count> waited_for_; // by thread and mbarrier
     BlockCounts counts_;

@@ -564,6 +564,7 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     sums_.clear();
     cluster_ = in_cluster(block) ? block.cluster : nullptr;
     barriers_of_copies_.clear();
+    words_.clear();
     barriers_of_stores_.clear();
     waited_for_.clear();
     threads_ = block.job->threads;

@@ -115,18 +115,18 @@ template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 target, B64 map, const Coordinates& at,
                                                      B64 barrier) {
     CudamasterCpuBox box = box_at<Tags...>(map, at);
-    cudamaster_cpu_tensor_load(place<t_shared_cluster>(target), &box, place<t_shared_cluster>(barrier));
+    cudamaster_cpu_tensor_load(place<t_shared_cluster>(target), box, place<t_shared_cluster>(barrier));
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 target, B64 map, const Coordinates& at, B64 barrier,
                                                      B16 blocks) {
     CudamasterCpuBox box = box_at<Tags...>(map, at);
-    cudamaster_cpu_tensor_multicast(place<t_shared>(target), &box, place<t_shared>(barrier), blocks);
+    cudamaster_cpu_tensor_multicast(place<t_shared>(target), box, place<t_shared>(barrier), blocks);
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 map, const Coordinates& at, B64 source) {
     CudamasterCpuBox box = box_at<Tags...>(map, at);
-    cudamaster_cpu_tensor_store(&box, place<t_shared>(source), nullptr);
+    cudamaster_cpu_tensor_store(box, place<t_shared>(source), nullptr);
 }
 // An operation on elements of a type that the map names: those that an H200 does not stop at.
 template <class... Tags> inline CudamasterCpuReduce reduction_of(int type) {
@@ -172,7 +172,7 @@ template <class... Tags> inline CudamasterCpuReduce reduction_of(int type) {
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk_tensor(B64 map, const Coordinates& at, B64 source) {
     CudamasterCpuBox box = box_at<Tags...>(map, at);
-    cudamaster_cpu_tensor_store(&box, place<t_shared>(source), reduction_of<Tags...>);
+    cudamaster_cpu_tensor_store(box, place<t_shared>(source), reduction_of<Tags...>);
 }
 template <class... Tags> inline void cp_async_bulk_prefetch_tensor(B64, const Coordinates&) {}
 
