@@ -96,14 +96,16 @@ __global__ void taking_kernel(float* out, int n) {
     out[n + i] = sum;
 }
 
-// One thread waits for a word in place of an mbarrier, which it has loaded, until that has the other parity.
+// What is loaded says whether the word of an mbarrier is changed, and so whether a thread that asks it goes on.
 __global__ void word_kernel(const float* in, float* out) {
     __shared__ unsigned long long word;
-    word = in[threadIdx.x] > 1 ? 1ull << 63 : 1;
+    const auto place = static_cast<unsigned>(__cvta_generic_to_shared(&word));
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(place) : "memory");
+    word ^= static_cast<unsigned long long>(in[0] > 1) << 63;
     int done;
     asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.s32 %0, 1, 0, p; }"
                  : "=r"(done)
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(&word)))
+                 : "r"(place)
                  : "memory");
     for (int k = 0; done && k < 100; ++k)
         out[k] = 1;

@@ -906,6 +906,22 @@ KERNEL(by_one_of_two_shuffles) {
         passes = __shfl_sync(~0u, n, 0) * 3;
     out[i] = work(in, passes);
 }
+KERNEL(by_shuffles_of_two_types) {
+    PLACE;
+    int passes;
+    if (threadIdx.x & 16)
+        passes = static_cast<int>(__shfl_sync(~0u, static_cast<unsigned>(ints[i]), 0)) + 1;
+    else
+        passes = __shfl_sync(~0u, n, 0) * 3;
+    out[i] = work(in, passes);
+}
+KERNEL(by_divisions) {
+    PLACE;
+    float sum = in[i];
+    for (int k = 0; k < n; ++k)
+        sum = in[i + k] > 1 ? sum / in[n] : sum - in[n];
+    out[i] = sum;
+}
 KERNEL(by_a_lane_that_is_read) {
     PLACE;
     out[i] = work(in, __shfl_sync(~0u, n + i, ints[i]));

@@ -311,7 +311,7 @@ def test_of_a_cooperative_launch_few_blocks_go_on(steered: Path) -> None:
     (few,), reason = first_call(steered, "blocks", GUESSES)
     (whole,), _ = first_call(steered, "blocks", LESS)
     assert reason is None
-    assert (few.left_out, few.traced, few.accesses[2]) == (True, 16, 2)
+    assert (few.left_out, few.traced, few.accesses[2]) == (True, 16, 8)
     assert (whole.left_out, whole.traced, whole.accesses[2]) == (False, 16, 100 - 16)
     beside = {"accesses": (0, 0, 0), "threads_instructions": (0, 0), "left_out": False}
     assert few.model_copy(update=beside) == whole.model_copy(update=beside)

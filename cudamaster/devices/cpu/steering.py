@@ -75,6 +75,7 @@ _ATOMICS = matching(r"^_Z\d+atomic[A-Z]|^_ZN14cudamaster_cpu3ptx8atom_(?:one|cas
 _EXCHANGES = matching(
     r"^cudamaster_cpu_(?:numbered_)?barrier$|^_Z\d+__shfl_|^_Z\d+__(?:any|all|ballot|reduce_\w+?)_sync|3ptx9shfl_sync"
 )
+_ANY = "any"
 _TYPES_GIVEN = re.compile(r"_Z\d+__\w+_sync([ijlmfd]+)")
 # What these do and answer hangs on their arguments and on who came by, and on nothing in memory.
 _ANSWERS = matching(
@@ -143,7 +144,8 @@ _SMALL = matching(r"^\$0x[0-9a-f]{1,5}$")  # a number that is more than nothing
 _NARROW = matching(r"^%(?:[a-d][xlh]|[sd]il?|[bs]pl?|r\d+[wb])$")  # a part that leaves what is above it
 _BASES = ("%rbp", "%ebp", "%bp", "%bpl")
 _MOST, _MORE = 4, 1  # instructions of an arm of a choice that a GPU makes without a branch, and more than in the other
-_FREE = matching(r"^(?:mov|lea|nop|endbr)")
+_FREE = matching(r"^(?:mov|nop|endbr)")
+_LONG = matching(r"^(?:i?div|v?sqrt|v?div)")  # many instructions of a GPU
 _REGISTER = 4  # bytes of one of a GPU's
 _HALF = 4  # bytes of half an address
 _RETURN = 8  # bytes above where a function's stack begins; what is behind was handed to it
@@ -386,6 +388,8 @@ class Launches:
                 continue
             if step.called is not None or step.loads is not None or step.stores is not None or step.addresses:
                 return None, 0
+            if _LONG(step.name):
+                return None, 0
             works += not (_FREE(step.name) or step.jumps)
         return (behind[0], works) if len(behind) == 1 and works <= _MOST else (None, 0)
 
@@ -516,8 +520,9 @@ def _called(step: _Instruction, function: _Function, state: _State) -> _State:
         function.steered |= bool(taint & whose)
         function.wild |= bool(passes)
         if taint & _given(name) or passes:
-            function.exchanged.add(name)
-        result = _RESULTS if name in function.exchanged or function.calls else 0
+            function.exchanged.add(_exchange(name))
+        clean = not function.calls and not {_exchange(name), _ANY} & function.exchanged and _exchange(name) != _ANY
+        result = 0 if clean else _RESULTS
     elif _OF_REGISTERS(name):
         function.steered |= bool(taint & (_INTEGERS | step.sources)) or function.may_hold(step.sources)
         function.wild |= function.moved
@@ -538,6 +543,15 @@ def _called(step: _Instruction, function: _Function, state: _State) -> _State:
         function.steered = True
     kept = ~_LOST
     return taint & kept | result, stack & kept, given & kept, values & kept, near & kept
+
+
+@lru_cache
+def _exchange(name: str) -> str:
+    """Which exchange it is, whatever its types: lanes may call it by any of them. Instructions of PTX may be any."""
+    if "barrier" in name:
+        return "barrier"
+    length = re.match(r"_Z(\d+)", name)
+    return name[length.end() :][: int(length[1])] if length else _ANY
 
 
 @lru_cache

@@ -30,6 +30,8 @@ __attribute__((noinline)) void access_memory(Tracer& tracer, const void* address
     tracer.uses(lane, kind, reinterpret_cast<uintptr_t>(address), asks);
     if (kind == Act::kLoad)
         tracer.may_see_sum(reinterpret_cast<uintptr_t>(address));
+    else
+        tracer.overwrites(reinterpret_cast<uintptr_t>(address), bytes);
     tracer.note(lane, thread, kind, reinterpret_cast<uintptr_t>(address), bytes, site);
 }
 

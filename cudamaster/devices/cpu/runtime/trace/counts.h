@@ -261,11 +261,12 @@ struct Launch {
     bool unsteered = false;           // by what lies in memory
     std::atomic<bool> hollow{false};  // values were not computed
     bool few = false;                 // a cooperative one: others than recorded and drawn blocks end at once
-    std::atomic<bool> overwritten{false}; // the word of an mbarrier was, which steers who waits there
-    std::atomic<bool> left_out{false};    // blocks of a cooperative launch were ended at their limit
-    std::atomic<bool> alone{false};       // and recorded ones too: of a group its first block is left
-    std::atomic<bool> talks{false};       // a recorded block asks for what others may write
-    Units units;                          // if the first block takes all there are
+    std::atomic<bool> overwritten{
+        false};                        // an mbarrier's word or a tensor's map may be, which steers after all
+    std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
+    std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
+    std::atomic<bool> talks{false};    // a recorded block asks for what others may write
+    Units units;                       // if the first block takes all there are
     LineSet common; // what the first block read: others that want it may find it in their SM's L1
 
     std::mutex mutex;                      // of what follows

@@ -41,6 +41,7 @@ constexpr Count kExecutedForNobody = 2'000'000;  // of blocks that are not recor
 constexpr Count kExecutedToCompare =
     8'000'000; // of clusters drawn beside the sample, where most blocks are left out
 constexpr unsigned kLeastDrawn = 2, kMostDrawn = 32; // how many that are
+constexpr unsigned kDrawnTogether = 8; // of a cooperative launch, whose blocks' cost is not known before
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
 constexpr Count kExecutedWaiting =
     6'000'000'000; // the same where no block may be left out, since others wait for it
@@ -660,7 +661,7 @@ void plan_together(const Job& job, Launch& launch) {
     if (!launch.few)
         return;
     state().lacking = true;
-    launch.drawn = draw(launch.plan, kLeastDrawn);
+    launch.drawn = draw(launch.plan, kDrawnTogether);
 }
 
 bool wants_pass(const Job& job, unsigned pass) {
@@ -946,8 +947,28 @@ void bulk_starts(Worker&, Bulk& bulk) {
     if (target)
         target->bulk_comes(bulk.barrier, bulk.bytes);
 }
-void bulk_lands(Worker&, const Bulk&) {}
-void map_is_read(Worker&, const void*, unsigned, const void*) {}
+void bulk_lands(Worker&, const Bulk& bulk) {
+    Tracer* target = bulk.barrier ? tracer_of(owner_of(bulk.barrier)) : nullptr;
+    for (size_t i = 0; target && i < bulk.pieces.size(); ++i)
+        target->overwrites(reinterpret_cast<uintptr_t>(bulk.pieces[i].target), bulk.pieces[i].bytes);
+}
+// By a map in memory of the device a copy goes where a launch before may have said. Others were given to the launch.
+void map_is_read(Worker&, const void* map, unsigned, const void*) {
+    Recording& recording = state();
+    auto lies_in = [&](uintptr_t begin, size_t bytes) {
+        return reinterpret_cast<uintptr_t>(map) - begin < bytes;
+    };
+    bool of_device = false;
+    for (const Range& range : recording.own)
+        of_device |= lies_in(range.begin, range.bytes);
+    auto behind = recording.allocations.upper_bound(map);
+    if (behind != recording.allocations.begin()) {
+        const auto& [base, allocation] = *std::prev(behind);
+        of_device |= lies_in(reinterpret_cast<uintptr_t>(base), allocation.second);
+    }
+    if (of_device && recording.launch)
+        recording.launch->overwritten = true;
+}
 
 // All threads of a warp say the same.
 void product_starts(Worker& self, const CudamasterCpuWgmma& product) {

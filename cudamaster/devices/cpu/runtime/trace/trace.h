@@ -140,10 +140,24 @@ class Tracer {
     // The same of a word that a thread of the cluster stores.
     void store_comes(const void* barrier) { barriers_of_stores_.insert(barrier); }
     // The word of an mbarrier, as an operation on it leaves it; and whether it is what the last one has left.
-    void leaves(const void* barrier, unsigned long long word) { words_[barrier] = word; }
+    void leaves(const void* barrier, unsigned long long word) {
+        const auto at = reinterpret_cast<uintptr_t>(barrier);
+        first_word_ = words_.empty() ? at : std::min(first_word_, at);
+        last_word_ = words_.empty() ? at : std::max(last_word_, at);
+        words_[barrier] = word;
+    }
     bool left_so(const void* barrier, unsigned long long word) const {
         auto found = words_.find(barrier);
         return found != words_.end() && found->second == word;
+    }
+    // Something else changes these bytes: a word there is no longer what an operation has left.
+    void overwrites(uintptr_t address, size_t bytes) {
+        if (words_.empty() || address >= last_word_ + 8 || address + bytes <= first_word_)
+            return;
+        for (auto word = words_.begin(); word != words_.end();) {
+            const auto at = reinterpret_cast<uintptr_t>(word->first);
+            word = address < at + 8 && at < address + bytes ? words_.erase(word) : std::next(word);
+        }
     }
     void copy_starts(unsigned thread);
     void copy_lands(unsigned thread, bool for_arrival);
@@ -230,6 +244,7 @@ class Tracer {
     const Cluster* cluster_ = nullptr;                          // of several blocks
     std::set<const void*> barriers_of_copies_;                  // mbarriers that copies come to
     std::unordered_map<const void*, unsigned long long> words_; // of mbarriers
+    uintptr_t first_word_ = 0, last_word_ = 0;
     std::set<const void*> barriers_of_stores_; // those of words that threads of the cluster store
     std::map<std::pair<unsigned, const void*>, Count> waited_for_; // by thread and mbarrier
     BlockCounts counts_;
