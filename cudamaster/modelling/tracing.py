@@ -107,10 +107,14 @@ def _traced(
     seed: int,
     limit_s: float,
 ) -> tuple[CallCounts | NoTrace, ...]:
-    """`trace` that spares itself these, unless something shows that they are needed."""
+    """`trace` that spares itself these, unless something shows that they are needed.
+
+    Units of work that are needed at one case may be left out at others: there may be too few of them."""
     found: list[CallCounts | NoTrace] = []
+    left_over = spares.units  # units of work are left out again behind the case at hand
     while len(found) < len(cases):
-        left = cases[len(found) :]
+        alone = left_over and not spares.units
+        left = cases[len(found) :][: 1 if alone else None]
         request = JudgeRequest(
             judge=(str(judge),),
             candidate=(str(worker), "--no-inputs" if spares.inputs else "--inputs-only"),
@@ -146,6 +150,7 @@ def _traced(
                 break
             found.append(one)
             stopped = isinstance(one, NoTrace) and number not in skipped
+            spares = replace(spares, units=left_over)
     return tuple(found)
 
 
