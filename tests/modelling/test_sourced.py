@@ -29,7 +29,17 @@ IN_CODE = {
     "counts.py": {"_WAVEFRONT_BYTES"},
     "folding.py": {"VERSION"},
     "units.py": {
-        *("_LEAST_UNITS", "_MOST_BEFORE", "_MOST_OF_UNIT", "_MOST_UNSURE", "_HALVINGS", "_FIRST", "_LAST"),
+        *(
+            "LEFT_OUT",
+            "_FEW",
+            "_LEAST_UNITS",
+            "_MOST_BEFORE",
+            "_MOST_OF_UNIT",
+            "_MOST_UNSURE",
+            "_HALVINGS",
+            "_FIRST",
+            "_LAST",
+        ),
     },
     "makeup.py": {"_LEAST"},
 }
