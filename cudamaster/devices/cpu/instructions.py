@@ -31,7 +31,19 @@ from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import addresses, chains, counting, flow, ones, origins, passes, rolled, steering, x86
+from cudamaster.devices.cpu import (
+    addresses,
+    chains,
+    counting,
+    effects,
+    flow,
+    ones,
+    origins,
+    passes,
+    rolled,
+    steering,
+    x86,
+)
 
 _FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$", re.MULTILINE)
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
@@ -192,10 +204,10 @@ def code_of(executable: Path) -> Code:
         raise DeviceError("objdump is missing.", "Install GNU binutils.") from error
     if done.returncode != 0:
         raise DeviceError(f"objdump cannot read a traced build: {done.stderr.strip()[:300]}.", "Build it again.")
-    return code_in(done.stdout, steering.program_of(executable))
+    return code_in(done.stdout, effects.program_of(executable))
 
 
-def code_in(listing: str, program: steering.Program | None = None) -> Code:
+def code_in(listing: str, program: effects.Program | None = None) -> Code:
     """The same, from objdump's listing."""
     functions = {int(head[1], 16): head[2] for head in _FUNCTION.finditer(listing)}
     launches = steering.Launches(program) if program else None
