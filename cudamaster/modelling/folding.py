@@ -98,12 +98,8 @@ def _shared_traffic(line: TrafficLine, launch: LaunchLine) -> TrafficLine:
     read, written = read * launch.traced, written * launch.traced
     if launch.earlier is not None:
         before = launch.earlier[3].get(line.buffer, (0, 0))
-        whole = (0, 0) if launch.whole is None else launch.whole[3].get(line.buffer, (0, 0))
         most = math.ceil(line.bytes / SECTOR_BYTES)
-        read, written = (
-            min(units.grown(early, late, launch, by_whole), most)
-            for early, late, by_whole in zip(before, (read, written), whole, strict=True)
-        )
+        read, written = (min(units.grown(*each, launch), most) for each in zip(before, (read, written), strict=True))
     longer = units.longer(launch) if launch.units is not None else 1.0
     asked = longer * (line.load[1] + line.atomic[1] + line.bulk[0] + line.bulk[2])
     stored = longer * (line.store[1] + line.atomic[1] + line.bulk[1] + line.bulk[2])
@@ -120,9 +116,8 @@ def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -
     far_longer = way_far_longer = longer
     if line.earlier is not None:
         _, far, way_far, _ = line.earlier
-        _, whole, way_whole, _ = line.whole or (0, 0, 0, {})
-        far_longer = units.grown(far, line.far_waits[0], line, whole) / (line.far_waits[0] or 1)
-        way_far_longer = units.grown(way_far, line.way_far_waits[0], line, way_whole) / (line.way_far_waits[0] or 1)
+        far_longer = units.grown(far, line.far_waits[0], line) / (line.far_waits[0] or 1)
+        way_far_longer = units.grown(way_far, line.way_far_waits[0], line) / (line.way_far_waits[0] or 1)
     scale = line.blocks / line.traced * longer
     kinds = dict.fromkeys(_KINDS, 0.0)
     warps = lanes = 0.0

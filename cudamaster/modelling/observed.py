@@ -77,15 +77,10 @@ class LaunchLine(_Line):
     # Of units of work that the first block took from a counter: how many until some were left out, and in all; how many
     # there are, at least and at most; and the block's events until then.
     units: tuple[int, int, int, int, int] | None = None
-    # Of how many of them the block's events are known, their sum, and that of the squares of how much two that follow
-    # each other differ.
+    # Of how many of them the block's events are known, and the sums of these and of their squares.
     of_unit: tuple[int, int, float] = (0, 0, 0.0)
     # By so many units: far waits of warps and of the block's way, and sectors that were read and written, by buffer.
     earlier: tuple[int, int, int, dict[int, tuple[int, int]]] | None = None
-    # If shares of units were left out: the same of the units of which none was; for how many one of the others stands,
-    # and how many of them were taken until `earlier` and in all.
-    whole: tuple[int, int, int, dict[int, tuple[int, int]]] | None = None
-    shares: tuple[int, int, int] | None = None
     accesses: tuple[int, int, int]  # of the traced blocks, of others, and how many others were run
     threads_instructions: tuple[int, int] = (0, 0)  # of the same blocks
     executed: list[tuple[int, int, int]]  # place of the basic block, executions by warps and by threads

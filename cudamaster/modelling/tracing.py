@@ -26,7 +26,7 @@ from cudamaster.modelling.counts import CallCounts, Launch
 from cudamaster.modelling.folding import VERSION, counts_of
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.observed import AGAIN, WHOLE, EventLine, LaunchLine, calls
-from cudamaster.modelling.units import LEFT_OUT, closer, stands_for_all
+from cudamaster.modelling.units import stands_for_all
 from cudamaster.profiling import ptxas
 
 _ALIKE = 0.02
@@ -38,26 +38,22 @@ _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (
 class Spares:
     """What a process that counts spares itself: `inputs`, which are not made; `results` of its first call's launches,
     as if nobody needed them (of later calls the one before says who does); what launches do not need of which
-    `steering` says that nothing in memory steers them; `units` of work of a block that takes all of a launch's, so many
-    between two."""
+    `steering` says that nothing in memory steers them; `units` of work of a block that takes all of a launch's."""
 
     inputs: bool = False
     results: bool = False
     steering: bool = False
-    units: int = 0
+    units: bool = False
 
 
-_MOST = Spares(inputs=True, results=True, steering=True, units=LEFT_OUT)
+_MOST = Spares(inputs=True, results=True, steering=True, units=True)
 
 
 @dataclass(frozen=True)
 class NoTrace:
-    """Why the counts of a call are not known, a clause. If units of work are needed: how many of them may be left out
-    between two if it is counted once more, and whether the call came to its end without them."""
+    """Why the counts of a call are not known, a clause."""
 
     reason: str
-    units: int = 0
-    ended: bool = False
 
 
 def trace(
@@ -76,17 +72,13 @@ def trace(
     proved to be needed, and what is behind it; if that was a first one, it spares itself less.
 
     What is said of launches that nothing steers (steering.py) is tried on the smallest case: if it has other counts
-    with its inputs and all that launches before left, that is not believed, and all cases are counted so. Where all
-    launches that were made are steered, there is nothing to be tried.
+    with its inputs and all that launches before left, that is not believed, and all cases are counted so.
     """
     counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
     steered = replace(_MOST, inputs=False, steering=False)
     if not _seems_unsteered(worker) or not cases:
         return counted(cases, steered)
-    unsteered: set[str] = set()
-    found = counted(cases, _MOST, unsteered=unsteered)
-    if not unsteered:
-        return found
+    found = counted(cases, _MOST)
     smallest = min(range(len(cases)), key=lambda number: _size(found[number]))
     if _alike(found[smallest], counted([cases[smallest]], steered)[0]):
         return found
@@ -114,16 +106,15 @@ def _traced(
     wanted: Gpu,
     seed: int,
     limit_s: float,
-    unsteered: set[str] | None = None,
 ) -> tuple[CallCounts | NoTrace, ...]:
     """`trace` that spares itself these, unless something shows that they are needed.
 
-    If units of work are needed at one case, as there are few of them, that one is counted anew, in its own process.
-    Kernels that are launched and that nothing steers are added to `unsteered`."""
+    Units of work that are needed at one case may be left out at others: there may be too few of them."""
     found: list[CallCounts | NoTrace] = []
-    count = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s, unsteered=unsteered)
+    left_over = spares.units  # units of work are left out again behind the case at hand
     while len(found) < len(cases):
-        left = cases[len(found) :]
+        alone = left_over and not spares.units
+        left = cases[len(found) :][: 1 if alone else None]
         request = JudgeRequest(
             judge=(str(judge),),
             candidate=(str(worker), "--no-inputs" if spares.inputs else "--inputs-only"),
@@ -143,21 +134,23 @@ def _traced(
                 return device.run_observed(request, report, limit_s * many, notes)
 
             with progress.judging("counting for the model", report, len(left)):
-                counted = recorded(run, worker, left, wanted, seed, spares, unsteered)
+                counted = recorded(run, worker, left, wanted, seed, spares)
             skipped = _left_out(report)
         results = iter(counted)
         stopped = False
         for number in range(len(left)):
             one = NoTrace(skipped[number]) if number in skipped else next(results)
             again = isinstance(one, NoTrace) and one.reason == AGAIN
-            if stopped or (again and (number > 0 or spares.results)):
-                if again and number == 0:
+            whole = isinstance(one, NoTrace) and one.reason == WHOLE
+            if stopped or whole or (again and (number > 0 or spares.results)):
+                if whole:
+                    spares = replace(spares, units=False)
+                elif again and number == 0:
                     spares = replace(spares, inputs=False, results=False)
                 break
-            stopped = isinstance(one, NoTrace) and not one.ended and number not in skipped
-            if isinstance(one, NoTrace) and one.reason == WHOLE and spares.units:
-                (one,) = count([left[number]], replace(spares, units=one.units))
             found.append(one)
+            stopped = isinstance(one, NoTrace) and number not in skipped
+            spares = replace(spares, units=left_over)
     return tuple(found)
 
 
@@ -198,12 +191,10 @@ def recorded(
     wanted: Gpu,
     seed: int = 0,
     spares: Spares = Spares(steering=True),
-    unsteered: set[str] | None = None,
 ) -> tuple[CallCounts | NoTrace, ...]:
     """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable.
 
-    By the seed a few blocks beside the sample are drawn. Kernels that are launched and that nothing steers are added to
-    `unsteered`.
+    By the seed a few blocks beside the sample are drawn.
     """
     if not cases:
         return ()
@@ -217,9 +208,6 @@ def recorded(
         ran = run(notes)
         notes.seek(after)
         seen = list(calls(notes.read().decode(errors="replace")))
-    if unsteered is not None:
-        launches = (line for call in seen for line in call.lines if isinstance(line, LaunchLine))
-        unsteered.update(line.kernel for line in launches if line.unsteered)
     why = _why_not(ran.stderr, expired=ran.expired)
     found: list[CallCounts | NoTrace] = []
     for number, label in enumerate(cases):
@@ -228,8 +216,8 @@ def recorded(
             anew = call is not None and call.reason in (AGAIN, WHOLE)
             reason = call and call.reason
             found.append(NoTrace((reason if anew else why) or reason or "the traced call failed"))
-        elif short := [line for line in call.lines if isinstance(line, LaunchLine) and not stands_for_all(line)]:
-            found.append(NoTrace(WHOLE, min(closer(line, spares.units) for line in short), ended=True))
+        elif any(isinstance(line, LaunchLine) and not stands_for_all(line) for line in call.lines):
+            found.append(NoTrace(WHOLE))
         elif (uneven := _uneven(call.lines)) is not None:
             found.append(NoTrace(uneven))
         else:
@@ -331,7 +319,7 @@ def _table(code: Code, usage: Sequence[ptxas.Usage], spares: Spares) -> str:
     lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered if spares.steering]
     lines += ["n\n"] if spares.results else []
     lines += ["i\n"] if spares.inputs else []
-    lines += [f"s {spares.units} {int(spares.units < LEFT_OUT)}\n"] if spares.units else []
+    lines += ["s\n"] if spares.units else []
     registers = {found.symbol: found.registers for found in usage}
     for place, symbol in code.functions.items():
         if many := registers.get(symbol):

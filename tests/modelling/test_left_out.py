@@ -18,7 +18,6 @@ from cudamaster.modelling.counts import CallCounts, Instructions, Launch, Spread
 from cudamaster.modelling.gpu import Gpu, load
 from cudamaster.modelling.observed import AGAIN, WHOLE, Call, LaunchLine, calls
 from cudamaster.modelling.tracing import NoTrace, Spares
-from cudamaster.modelling.units import LEFT_OUT
 
 
 @pytest.fixture(scope="session")
@@ -127,7 +126,7 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
     processes: list[tuple[str, Spares]] = []
 
     def recorded(
-        _: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int, spares: Spares, _unsteered: None
+        _: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int, spares: Spares
     ) -> list[CallCounts | NoTrace]:
         processes.append(("".join(cases), spares))
         found: list[CallCounts | NoTrace] = [CallCounts(version=1, case=label, events=()) for label in cases]
@@ -143,7 +142,7 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
         *("a", "b", "c", "a launch failed", "e"),
     ]
     less = replace(tracing._MOST, inputs=False, results=False)
-    least = replace(less, units=0)
+    least = replace(less, units=False)
     assert processes == [
         ("abcde", tracing._MOST),
         ("bcde", tracing._MOST),
@@ -152,29 +151,6 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
         ("de", less),
         ("e", less),
     ]
-
-
-def test_a_case_with_few_units_is_counted_anew_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those behind it, in the same process, came to their end."""
-    processes: list[tuple[str, int]] = []
-
-    def recorded(
-        _: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int, spares: Spares, _unsteered: None
-    ) -> list[CallCounts | NoTrace]:
-        processes.append(("".join(cases), spares.units))
-        least = {"b": 9, "d": 0}
-        return [
-            NoTrace(WHOLE, min(spares.units // 4, 9), ended=True)
-            if spares.units > least.get(label, LEFT_OUT)
-            else CallCounts(version=1, case=label, events=())
-            for label in cases
-        ]
-
-    monkeypatch.setattr(tracing, "recorded", recorded)
-    of_process = {"wanted": load(), "seed": 1, "limit_s": 120.0}
-    found = tracing._traced(CpuDevice(), Path("judge"), Path("worker"), "abcde", tracing._MOST, **of_process)
-    assert [each.case for each in found if isinstance(each, CallCounts)] == [*"abcde"]
-    assert processes == [("abcde", LEFT_OUT), ("b", 9), ("d", 9), ("d", 2), ("d", 0)]
 
 
 def launch_of(sectors: float, waits: float) -> CallCounts:
@@ -209,16 +185,14 @@ MADE = launch_of(1000, 1)
         (NoTrace("it took too long"), False),
     ],
 )
-@pytest.mark.parametrize(("said", "launched"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("said", [False, True])
 def test_what_is_said_is_believed_where_the_smallest_case_is_the_same_without(
-    monkeypatch: pytest.MonkeyPatch, whole: CallCounts | NoTrace, *, alike: bool, said: bool, launched: bool
+    monkeypatch: pytest.MonkeyPatch, whole: CallCounts | NoTrace, *, alike: bool, said: bool
 ) -> None:
-    """Where nothing is said of a launch, or none of which it is said is made, nothing is counted twice."""
+    """Where nothing is said of a launch, nothing is counted twice."""
     made: list[tuple[list[str], Spares]] = []
 
-    def traced(*given: object, unsteered: set[str] | None = None, **_: object) -> tuple[CallCounts | NoTrace, ...]:
-        if launched and unsteered is not None:
-            unsteered.add("kernel")
+    def traced(*given: object, **_: object) -> tuple[CallCounts | NoTrace, ...]:
         cases, spares = given[3:]
         assert isinstance(cases, list)
         assert isinstance(spares, Spares)
@@ -229,10 +203,10 @@ def test_what_is_said_is_believed_where_the_smallest_case_is_the_same_without(
     monkeypatch.setattr(tracing, "_seems_unsteered", lambda _: said)
     monkeypatch.setattr(tracing, "_traced", traced)
     found = tracing.trace(CpuDevice(), Path("judge"), Path("worker"), ["a", "b"], wanted=load(), seed=1)
-    believed = said and (alike or not launched)
+    believed = said and alike
     assert found[1] == (MADE if believed else whole)
     steered = replace(tracing._MOST, inputs=False, steering=False)
-    tried = [(["a", "b"], tracing._MOST), *([(["b"], steered)] if launched else [])] if said else []
+    tried = [(["a", "b"], tracing._MOST), (["b"], steered)] if said else []
     assert made == tried + ([] if believed else [(["a", "b"], steered)])
 
 

@@ -29,17 +29,7 @@ IN_CODE = {
     "counts.py": {"_WAVEFRONT_BYTES"},
     "folding.py": {"VERSION"},
     "units.py": {
-        *(
-            "LEFT_OUT",
-            "_FEW",
-            "_LEAST_UNITS",
-            "_MOST_BEFORE",
-            "_MOST_OF_UNIT",
-            "_MOST_UNSURE",
-            "_HALVINGS",
-            "_FIRST",
-            "_LAST",
-        ),
+        *("_LEAST_UNITS", "_MOST_BEFORE", "_MOST_OF_UNIT", "_MOST_UNSURE", "_HALVINGS", "_FIRST", "_LAST"),
     },
     "makeup.py": {"_LEAST"},
 }

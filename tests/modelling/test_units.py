@@ -12,7 +12,6 @@ from cudamaster.modelling.counts import CallCounts, Launch
 from cudamaster.modelling.gpu import load
 from cudamaster.modelling.observed import WHOLE
 from cudamaster.modelling.tracing import NoTrace, Spares, recorded
-from cudamaster.modelling.units import LEFT_OUT
 
 UNITS, WARPS = 1000, 4
 
@@ -23,15 +22,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return traced_program(tmp_path_factory, "units.cu")
 
 
-def counted(
-    program: Path, how: str, *, seed: int = 1, short: bool = True, left_out: int = LEFT_OUT
-) -> CallCounts | NoTrace:
-    return calls(program, how, 1, seed=seed, left_out=left_out if short else 0)[0]
+def counted(program: Path, how: str, *, seed: int = 1, short: bool = True) -> CallCounts | NoTrace:
+    return calls(program, how, 1, seed=seed, short=short)[0]
 
 
-def calls(
-    program: Path, how: str, many: int, *, seed: int = 1, left_out: int = LEFT_OUT
-) -> tuple[CallCounts | NoTrace, ...]:
+def calls(program: Path, how: str, many: int, *, seed: int = 1, short: bool = True) -> tuple[CallCounts | NoTrace, ...]:
     return recorded(
         lambda notes: run_limited(
             [str(program), how], 120, environment={"CUDAMASTER_CPU_TRACE": str(notes.fileno())}, held=[notes.fileno()]
@@ -40,7 +35,7 @@ def calls(
         [how] * many,
         load(),
         seed,
-        spares=Spares(units=left_out),
+        spares=Spares(units=short),
     )
 
 
@@ -75,6 +70,11 @@ def test_units_that_are_alike_are_counted_by_one_in_many(program: Path) -> None:
         assert all_of_other.written == pytest.approx(all_of_one.written, rel=0.05, abs=2)
 
 
+def test_of_units_left_out_none_is_cut_off_where_a_thread_records_no_more(program: Path) -> None:
+    """It does more between two barriers than there is room for, in each unit."""
+    assert loads(only(counted(program, "long units"))) == pytest.approx(UNITS * WARPS * 40001, rel=0.05)
+
+
 def test_little_work_is_hidden_behind_the_first_units(program: Path) -> None:
     """Those that are all looked at gather nothing; of what the others gather no more than half goes unseen here."""
     launch = only(counted(program, "heavy behind the first"))
@@ -96,43 +96,6 @@ def test_a_launch_may_need_the_counter_that_one_of_a_call_before_would_have_rese
     assert loads(only(first)) == pytest.approx(UNITS * WARPS * 401, rel=0.01)
     assert isinstance(second, NoTrace)
     assert second.reason == WHOLE
-
-
-def test_of_few_units_fewer_are_left_out(program: Path) -> None:
-    """200 units, of which those in the second half take twice as long: three of them say little."""
-    first = counted(program, "few units")
-    assert isinstance(first, NoTrace)
-    assert (first.reason, 0 < first.units < LEFT_OUT) == (WHOLE, True)
-    whole, short = (only(counted(program, "few units", left_out=left_out)) for left_out in (0, first.units))
-    assert loads(short) != loads(whole)
-    assert loads(short) == pytest.approx(loads(whole), rel=0.02)
-    assert warp_instructions(short) == pytest.approx(warp_instructions(whole), rel=0.02)
-
-
-def test_of_long_units_one_share_stands_for_many(program: Path) -> None:
-    """64 units of 2000 shares, those in the second half longer by about 40 %."""
-    whole, short = (only(counted(program, "shares", short=short)) for short in (False, True))
-    assert loads(short) != loads(whole)
-    assert loads(short) == pytest.approx(loads(whole), rel=0.02)
-    assert warp_instructions(short) == pytest.approx(warp_instructions(whole), rel=0.02)
-    for spread in ("instructions_of_warp", "waits_of_warp", "cold_waits_of_warp"):
-        assert getattr(short, spread).mean == pytest.approx(getattr(whole, spread).mean, rel=0.03)
-    for spread in ("instructions", "waits"):
-        one, other = (getattr(launch.way_of_block, spread) for launch in (whole, short))
-        assert other.mean == pytest.approx(one.mean, rel=0.03)
-    for one, other in zip(whole.traffic, short.traffic, strict=True):
-        (_, all_of_one), (_, all_of_other) = one.footprints, other.footprints
-        assert all_of_other.read == pytest.approx(all_of_one.read, rel=0.05, abs=2)
-        assert all_of_other.written == pytest.approx(all_of_one.written, rel=0.05, abs=2)
-
-
-@pytest.mark.parametrize("how", ["places", "shares with fences", "shares between barriers", "shares of half a warp"])
-def test_all_is_done_where_shares_may_not_be_left_out(program: Path, how: str) -> None:
-    """What warps take are places in an array, of which there are no more than all need, or what comes with a share is
-    counted by threads, or not the whole warp meets behind the counter."""
-    found = counted(program, how)
-    assert isinstance(found, NoTrace)
-    assert found.reason == WHOLE
 
 
 @pytest.mark.parametrize(

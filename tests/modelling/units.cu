@@ -5,7 +5,7 @@
 
 extern "C" void cudamaster_cpu_record(int on);
 
-constexpr int kThreads = 128, kBlocks = 32, kShares = 2000;
+constexpr int kThreads = 128, kBlocks = 32;
 
 // A unit: passes over a table that all share, a line of `in` for each warp, and one of `out`. Between two passes over the
 // table a thread may also gather from `in`.
@@ -35,50 +35,6 @@ __global__ void taking_kernel(int* counter, const float* table, const float* in,
             break;
         bool is_heavy = unit % often == 0 || unit >= from;
         does(is_heavy ? heavy : Work{400, 0}, unit, table, in, out);
-    }
-}
-
-// Long units, of which each warp takes shares: passes of its own over the table, more of them in the second half of the units.
-// Instead it may take places in an array, of which there are no more than it needs; do each share between two barriers of the
-// block; leave it to half of its lanes; or wait for what it has stored.
-enum class Sharing { kShares, kPlaces, kBarriers, kApart, kFences };
-__global__ void sharing_kernel(int* counter, const float* table, const float* in, float* out, int units,
-                               int shares, Sharing how) {
-    __shared__ int next, next_share;
-    extern __shared__ int place_of[];
-    const int lane = threadIdx.x % 32;
-    while (true) {
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            next = atomicAdd(counter, 1);
-            next_share = 0;
-        }
-        __syncthreads();
-        int unit = next;
-        if (unit >= units)
-            break;
-        const bool places = how == Sharing::kPlaces, together = how == Sharing::kBarriers;
-        for (int own = threadIdx.x / 32; !places || own < shares; own += kThreads / 32) {
-            int share = 0;
-            if (lane == 0)
-                share = atomicAdd(&next_share, 1);
-            if (how == Sharing::kApart && lane >= 16)
-                break;
-            share = __shfl_sync(how == Sharing::kApart ? 0xffffu : 0xffffffffu, share, 0);
-            if (!places && share >= shares)
-                break;
-            if (together)
-                __syncthreads();
-            if (places)
-                place_of[share] = own;
-            size_t own_of_unit = (size_t)unit * shares + share;
-            float sum = in[own_of_unit * 64 + lane] + in[own_of_unit * 64 + 32 + lane];
-            for (int k = 0; k < (unit < units / 2 ? 10 : 15); ++k)
-                sum = sum * 0.5f + table[(k * 32 + lane) % 256];
-            out[own_of_unit * 32 + lane] = sum;
-            if (how == Sharing::kFences)
-                __threadfence();
-        }
     }
 }
 
@@ -164,15 +120,17 @@ int main(int, char** words) {
     const int units = 1000, never = 1 << 30;
     int* counter;
     float *table, *in, *out;
-    if (cudaMalloc(&counter, 4) || cudaMalloc(&table, 4 * 4096) || cudaMalloc(&in, 256 * units * kThreads) ||
-        cudaMalloc(&out, 128 * units * kThreads))
+    if (cudaMalloc(&counter, 4) || cudaMalloc(&table, 4 * 4096) || cudaMalloc(&in, 4 * units * kThreads) ||
+        cudaMalloc(&out, 4 * units * kThreads))
         return 1;
     cudaMemset(counter, 0, 4);
     cudaMemset(table, 0, 4 * 4096);
     cudaMemset(in, 0, 4 * units * kThreads);
     Work heavy = {400, 0};
     int often = never, from = never, most = never;
-    if (how == "one in three is heavy")
+    if (how == "long units")
+        often = 1, heavy = {40000, 0};
+    else if (how == "one in three is heavy")
         often = 3, heavy = {1600, 0};
     else if (how == "heavy behind the first")
         from = 60, heavy = {400, 100};
@@ -190,19 +148,6 @@ int main(int, char** words) {
     cudamaster_cpu_record(1);
     if (how == "down")
         down_kernel<<<kBlocks, kThreads>>>(counter, table, in, out);
-    else if (how == "shares")
-        sharing_kernel<<<kBlocks, kThreads, 4>>>(counter, table, in, out, 64, kShares, Sharing::kShares);
-    else if (how == "shares with fences")
-        sharing_kernel<<<kBlocks, kThreads, 4>>>(counter, table, in, out, 64, kShares, Sharing::kFences);
-    else if (how == "shares between barriers")
-        sharing_kernel<<<kBlocks, kThreads, 4>>>(counter, table, in, out, 64, kShares, Sharing::kBarriers);
-    else if (how == "shares of half a warp")
-        sharing_kernel<<<kBlocks, kThreads, 4>>>(counter, table, in, out, 64, kShares, Sharing::kApart);
-    else if (how == "places")
-        sharing_kernel<<<kBlocks, kThreads, 4 * kShares>>>(counter, table, in, out, 64, kShares,
-                                                           Sharing::kPlaces);
-    else if (how == "few units")
-        taking_kernel<<<kBlocks, kThreads>>>(counter, table, in, out, 200, never, 100, {800, 0}, never);
     else if (how == "the last does more")
         reset_kernel<<<kBlocks, kThreads>>>(table, in, out, units, {4000, 0});
     else if (how == "their own")

@@ -273,7 +273,6 @@ void cudamaster_cpu_observe_fence(int scope) {
     Tracer* tracer = recorder;
     if (!tracer || scope < 1)
         return;
-    tracer->counts_once();
     Lane& lane = tracer->lane(worker->linear);
     lane.fenced = lane.stored || lane.used || lane.added;
     lane.fences += lane.fenced;

@@ -123,24 +123,17 @@ std::string Launch::line(const Job& job) const {
         plan.blocks, traced, plan.only_those || left_out ? "true" : "false", unsteered ? "true" : "false",
         events, dropped);
     if (units.apart) {
+        const SoFar& earlier = units.earlier;
         text.put(",\"units\":[%llu,%llu,%llu,%llu,%llu]", units.taken_before, units.taken, units.least,
                  units.most, units.events_before);
         text.put(",\"of_unit\":[%llu,%llu,%.0f]", units.each.count, units.each.sum, units.squares);
-        auto put = [&text](const char* name, const SoFar& so_far) {
-            text.put(",\"%s\":[%llu,%llu,%llu,{", name, so_far.units, so_far.far_waits, so_far.way_far_waits);
-            const char* comma = "";
-            for (const auto& [buffer, sum] : so_far.lines) {
-                text.put("%s\"%u\":[%llu,%llu]", comma, buffer, sum.read, sum.written);
-                comma = ",";
-            }
-            text.put("}]");
-        };
-        put("earlier", units.earlier);
-        if (units.shares.weight > 1) {
-            put("whole", units.whole);
-            text.put(",\"shares\":[%llu,%llu,%llu]", units.shares.weight, units.earlier.shares,
-                     units.shares.drawn);
+        text.put(",\"earlier\":[%llu,%llu,%llu,{", earlier.units, earlier.far_waits, earlier.way_far_waits);
+        const char* comma = "";
+        for (const auto& [buffer, sum] : earlier.lines) {
+            text.put("%s\"%u\":[%llu,%llu]", comma, buffer, sum.read, sum.written);
+            comma = ",";
         }
+        text.put("}]");
     }
     text.put(",\"accesses\":[%llu,%llu,%llu]", own_accesses.load(),
              other_accesses.load() + together(drawn_accesses, unsteered),

@@ -162,12 +162,11 @@ struct BlockCounts {
     Count all_instructions = 0;
     Way way;
 
-    void execute(unsigned place, unsigned lanes, Count weight) {
+    void execute(unsigned place, unsigned lanes) {
         Executions& here = executed[place];
-        if (!here.warps)
+        if (!here.warps++)
             places.push_back(place);
-        here.warps += weight;
-        here.lanes += weight * lanes;
+        here.lanes += lanes;
     }
     void clear() {
         for (unsigned place : places)
@@ -225,20 +224,6 @@ struct SoFar {
     Count units = 0;
     Count far_waits = 0, way_far_waits = 0;
     std::map<unsigned, Sum> lines; // by buffer
-    Count shares = 0;              // of units of which others were left out
-};
-
-// Shares of a unit that warps take from a counter in shared memory, which begins anew in each unit.
-struct Shares {
-    unsigned* counter = nullptr;
-    bool none = false; // it is something else
-    unsigned first = 0, last = 0;
-    Count unit = 0;   // the one at hand,
-    Count taken = 0;  // of it
-    Count most = 0;   // of a unit of which none was left out, with those that were not there any more
-    Count beyond = 0; // the same of the unit at hand, if it has no more shares than those
-    Count weight = 1; // for how many a share stands,
-    Count drawn = 0;  // and how many do
 };
 
 // Work that blocks take from a counter in global memory, unit by unit, until there is none (units.cpp).
@@ -246,19 +231,14 @@ struct Units {
     unsigned* counter = nullptr;
     unsigned first = 0, last = 0, step = 0; // its value at first, at last, and what it goes on by
     bool apart = false;                     // some are left out
-    Count left_out = 0;                     // how many between two, in the mean,
-    bool evenly = false;                    // one of each so many that follow each other
-    Shares shares;                          // of one, if they are long
     Count asked = 0;                        // how often the block at hand took from it
     Count least = 0, most = 0;              // units that there are
     Count taken = 0, taken_before = 0;      // by the first block; of these before any was left out
     Count events_before = 0;                // the block's then
     Spread each;                            // events of a unit from then on,
-    double squares = 0;                     // and of how much two that follow each other differ, the squares
-    Count before = 0;                       // events of the last unit
+    double squares = 0;                     // and the sum of their squares
     Count events = 0;                       // until the unit at hand
     SoFar earlier, before_earlier;          // the second at half as many units as the first
-    SoFar whole;                            // by the units of which no share was left out
     unsigned left = 0;                      // as the last block has left the counter
     Count stride = 1;                       // from unit to unit of a block that looks for the last one
     Count seed = 0;                         // of how many are left out

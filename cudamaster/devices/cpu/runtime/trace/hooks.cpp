@@ -127,8 +127,7 @@ struct Recording {
     unsigned needed_then = ~0u; // the same of the call before
     bool lacking = false;       // nobody has what blocks of some launch would have left
     bool empty = false;         // nor what inputs would have held
-    unsigned leaves_units = 0;  // so many units of work may be left out between two,
-    bool evenly = false;        // one of each so many is taken
+    bool leaves_units = false;  // units of work may be left out
     bool shared = false;        // the host may read what launches left, and nobody sees it
 };
 
@@ -213,7 +212,7 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 // split, "~ number" for loops whose passes wait for each other, "+ number" for additions whose lanes at one address are
 // one, "r place registers" for kernels, "u place" for functions that no value in memory steers, with a 1 behind it if they
 // call the kernel that the launch names, "n" if a first call is guessed to need nothing of what its launches leave, "i" if
-// inputs hold nothing, "s units evenly" if so many units of work may be left out between two, and the empty line that ends it.
+// inputs hold nothing, "s" if units of work may be left out, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -265,8 +264,8 @@ void read_program(int input) {
                 state().needed_then = 0;
                 continue;
             }
-            if (std::sscanf(line, "s %u %u", &state().leaves_units, &named) == 2) {
-                state().evenly = named != 0;
+            if (line[0] == 's') {
+                state().leaves_units = true;
                 continue;
             }
             if (line[0] == 'i') {
@@ -809,8 +808,6 @@ void block_begins(Worker& self, unsigned long long number) {
     if (launch->stage == Stage::kFirstBlock && recording.leaves_units && self.job->blocks > 1 &&
         self.job->cluster_size == 1) {
         units = &launch->units;
-        units->left_out = recording.leaves_units;
-        units->evenly = recording.evenly;
         units->seed = recording.given_seed + recording.made; // the same whatever launches before drew
     }
     if (!self.observer)

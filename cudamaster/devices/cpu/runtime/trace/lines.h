@@ -20,7 +20,6 @@ struct LineRequest {
     unsigned long long waits : 1;
     unsigned long long copied : 1; // asynchronously
     unsigned long long buffer : 9;
-    unsigned long long weight : 6; // for how many like it it stands
 };
 static_assert(sizeof(LineRequest) == 8, "there are many");
 

@@ -96,8 +96,6 @@ struct WarpTrace {
     unsigned pending = 0; // threads that are still on their way to the next barrier, or their end
     unsigned live = 0;
     std::vector<LineRequest> requests; // since the last barrier of the block
-    Count weight = 1,
-          next_weight = 1; // for how many like it what it does stands, and from where it meets next
     unsigned long long barriers = 0, instructions = 0, waits = 0, cold_waits = 0, far_waits = 0;
     unsigned long long copies_waited = 0; // of the lane that waits most
     unsigned long long remote_waits = 0; // for other blocks' shared memory, and what they store to this one's
@@ -121,9 +119,6 @@ struct SharedMemory {
         return (address >= begin[0] && address < end[0]) || (address >= begin[1] && address < end[1]);
     }
 };
-
-// Units of work that were left out are needed: the call is counted once more, with all of them. (hooks.cpp)
-void needs_units();
 
 // What is recorded of the block that an OS thread runs.
 class Tracer {
@@ -200,14 +195,6 @@ class Tracer {
     }
     bool is_global(unsigned long long address) { return range_of(address) != nullptr; }
     SoFar so_far(Count units) const;
-    // From where its warp meets next, what it does stands for so many shares; and all warps begin with another unit.
-    void takes_share(unsigned thread, Count weight);
-    void takes_unit();
-    // Of what is counted by threads and not by steps, none stands for others.
-    void counts_once() {
-        if (__builtin_expect(stands_for_many_, 0))
-            needs_units();
-    }
     // Whether a thread of the block has asked, in memory that other blocks have, too.
     bool talks() const { return talks_; }
     // Memory is about to be used; who `asks` reads what another thread may write.
@@ -252,9 +239,6 @@ class Tracer {
     const Range* last_range_ = nullptr;
     SharedMemory shared_;
     bool talks_ = false;
-    Count weight_ = 1;             // of the warp that is merged
-    bool stands_for_many_ = false; // what some warp does
-    unsigned barriers_of_shares_ = 0;
     unsigned long long first_sum_ = ~0ull, last_sum_ = 0; // of what was changed so
     std::unordered_set<unsigned long long> sums_;
     const Cluster* cluster_ = nullptr;                          // of several blocks
@@ -325,6 +309,8 @@ void looks_for_units(Units& of);
 void units_end(Units& of);
 // From now on some are left out: what the launch leaves is not what it would. (hooks.cpp)
 void leaves_units_out();
+// They are needed: the call is counted once more, with all units.
+void needs_units();
 // Whether a launch that left out units left a counter so, and nobody has written there since.
 bool was_left_so(const void* counter, unsigned value);
 // A number below `most` that kernels do not know; the seed goes on.

@@ -15,8 +15,7 @@ constexpr unsigned kDone = ~0u;
 constexpr unsigned kNumber = (1u << 24) - 1;
 // Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
 constexpr size_t kLaneStride = kEventsOfLane + 20;
-constexpr unsigned kBarriersOfShares = 4; // of a unit, by warps that take shares of it
-constexpr size_t kAhead = 24;             // steps of a lane that the host's cache is asked for beforehand
+constexpr size_t kAhead = 24; // steps of a lane that the host's cache is asked for beforehand
 
 } // namespace
 
@@ -72,7 +71,6 @@ void Tracer::merge(unsigned number) {
     WarpTrace& warp = warps_[number];
     if (!warp.room)
         return;
-    weight_ = warp.weight;
     Lane* lanes = &lanes_[number * kWarp];
     const Event* at[kWarp];
     const Event* end[kWarp];
@@ -84,8 +82,8 @@ void Tracer::merge(unsigned number) {
         next[i] = at[i] != end[i] ? at[i]->key : kDone;
         if (!there)
             continue;
-        counts_.events += weight_ * lanes[i].steps();
-        counts_.dropped += weight_ * lanes[i].dropped;
+        counts_.events += lanes[i].steps();
+        counts_.dropped += lanes[i].dropped;
         lanes[i].begin = lanes[i].next = lanes[i].end = nullptr;
         lanes[i].last_pass = lanes[i].pass_before = nullptr;
         lanes[i].dropped = 0;
@@ -118,8 +116,8 @@ void Tracer::merge(unsigned number) {
         }
         if (first->kind == Act::kBlock) {
             auto place = static_cast<unsigned>(first->address);
-            counts_.execute(place, step.count, weight_);
-            warp.instructions += weight_ * program_->weight_of(place);
+            counts_.execute(place, step.count);
+            warp.instructions += program_->weight_of(place);
             pass(warp, step, lowest, place == last_place);
             last_place = place;
             continue;
@@ -187,7 +185,7 @@ void Tracer::ends_loop(WarpTrace& warp) {
         }
         Count waits = 0, remote_waits = 0;
         // Registers may have no room for what four passes ask for.
-        Count of_pass = (warp.waits - passes_[0].waits) / weight_ / number;
+        Count of_pass = (warp.waits - passes_[0].waits) / number;
         unsigned words = 0;
         for (const Pass& pass : passes_)
             words = std::max(words, pass.words);
@@ -348,19 +346,18 @@ Count Tracer::sends_of(const Step& step, const unsigned long long* lines, const 
 
 void Tracer::take_shared(WarpTrace& warp, const Step& step, bool remote) {
     unsigned kind = step.kind == Act::kAtomic ? 2 : step.kind == Act::kStore ? 1 : 0;
-    counts_.shared.requests[kind] += weight_;
+    ++counts_.shared.requests[kind];
     counts_.shared.wavefronts[kind] +=
-        weight_ *
         wavefronts_of(step, step.kind != Act::kAtomic || program_->is_one(step.number), step.in_line());
     loaded_shared_ |= step.kind == Act::kLoad;
     stored_shared_ |= step.kind == Act::kStore;
     stored_ |= step.kind == Act::kAtomic || (remote && step.kind == Act::kStore);
     if (!remote)
         return;
-    counts_.shared.remote[kind] += weight_;
-    counts_.shared.remote_bytes += weight_ * step.bytes * step.count;
+    ++counts_.shared.remote[kind];
+    counts_.shared.remote_bytes += Count{step.bytes} * step.count;
     if (step.kind == Act::kLoad)
-        warp.remote_waits += weight_ * waits_anew(step, asked_remote_);
+        warp.remote_waits += waits_anew(step, asked_remote_);
 }
 
 // A load: whether the warp waits for it apart from those that are on their way. `asked` says whether some of its kind
@@ -428,43 +425,42 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
         request.waits = i == 0 && waits;
         request.copied = copied;
         request.buffer = range.buffer;
-        request.weight = weight_;
         warp.requests.push_back(request);
     }
     TrafficCounts& traffic = counts_.traffic[range.buffer];
-    traffic.lines += weight_ * count;
+    traffic.lines += count;
     // L1 keeps its data in the same banks as shared memory, and its lines' tags in four others.
-    traffic.wavefronts += weight_ * wavefronts_of(step, true, in_line);
-    traffic.lookups += weight_ * lookups_of(lines, count, range.begin >> 7);
+    traffic.wavefronts += wavefronts_of(step, true, in_line);
+    traffic.lookups += lookups_of(lines, count, range.begin >> 7);
     switch (ask) {
     case Ask::kLoad:
-        traffic.load_requests += weight_;
-        traffic.load_sectors += weight_ * touched;
-        warp.waits += weight_ * waits;
+        ++traffic.load_requests;
+        traffic.load_sectors += touched;
+        warp.waits += waits;
         break;
     case Ask::kStore:
-        traffic.store_requests += weight_;
-        traffic.store_sectors += weight_ * touched;
-        traffic.store_lines += weight_ * count;
-        traffic.sends += weight_ * sends_of(step, lines, sectors, count, in_line);
+        ++traffic.store_requests;
+        traffic.store_sectors += touched;
+        traffic.store_lines += count;
+        traffic.sends += sends_of(step, lines, sectors, count, in_line);
         break;
     case Ask::kAtomic: {
-        traffic.atomic_requests += weight_;
-        traffic.atomic_sectors += weight_ * touched;
-        traffic.sends += weight_ * sends_of(step, lines, sectors, count, in_line);
+        ++traffic.atomic_requests;
+        traffic.atomic_sectors += touched;
+        traffic.sends += sends_of(step, lines, sectors, count, in_line);
         unsigned long long seen[kWarp];
         unsigned distinct = 0;
         for (unsigned i = 0; i < step.count; ++i) {
-            counts_.atomics[step.address[i]] += weight_;
+            ++counts_.atomics[step.address[i]];
             unsigned known = 0;
             while (known < distinct && seen[known] != step.address[i])
                 ++known;
             if (known == distinct)
                 seen[distinct++] = step.address[i];
         }
-        counts_.atomic_requests += weight_;
-        counts_.atomic_lanes += weight_ * step.count;
-        counts_.atomic_addresses += weight_ * distinct;
+        ++counts_.atomic_requests;
+        counts_.atomic_lanes += step.count;
+        counts_.atomic_addresses += distinct;
     }
     }
 }
@@ -490,7 +486,6 @@ void Tracer::drain() {
             do {
                 LineRequest request = *place.at++;
                 unsigned sectors = request.sectors;
-                const Count weight = request.weight;
                 bool comes = false;
                 switch (static_cast<Ask>(request.ask)) {
                 case Ask::kLoad:
@@ -498,18 +493,17 @@ void Tracer::drain() {
                     place.far &= !request.waits;
                     if (unsigned missed = l1_.load(request.line, sectors, on_its_way, comes)) {
                         counts_.traffic[request.buffer].missed_sectors +=
-                            weight * static_cast<Count>(__builtin_popcount(missed));
-                        counts_.traffic[request.buffer].missed_lines += weight;
+                            static_cast<Count>(__builtin_popcount(missed));
+                        ++counts_.traffic[request.buffer].missed_lines;
                         // L2 has the other half of a pair of which the block has asked for one.
                         if (missed & ~pairs_of(lines_.read(request.line)))
                             l1_.comes_from_afar();
                         unsigned fresh = lines_.add(request.line, missed, 0, request.buffer);
-                        counts_.traffic[request.buffer].common_sectors +=
-                            weight * static_cast<Count>(
-                                         __builtin_popcount(fresh & launch_->common.read(request.line)));
+                        counts_.traffic[request.buffer].common_sectors += static_cast<Count>(
+                            __builtin_popcount(fresh & launch_->common.read(request.line)));
                     }
                     comes &= !request.copied;
-                    place.warp->cold_waits += weight * (comes && !place.cold);
+                    place.warp->cold_waits += comes && !place.cold;
                     place.cold |= comes;
                     if (comes && l1_.is_from_afar(on_its_way)) {
                         place.warp->far_waits += !place.far;
@@ -535,8 +529,7 @@ void Tracer::drain() {
 
 // Behind a barrier of the block all its warps go on together: the one that had most to do held the others up.
 void Tracer::ends_stretch() {
-    Way most, all;
-    unsigned shared = 0; // warps that take shares
+    Way most;
     for (unsigned number = 0; number * kWarp < threads_; ++number) {
         WarpTrace& warp = warps_[number];
         Way now;
@@ -551,18 +544,8 @@ void Tracer::ends_stretch() {
         most.cold_waits = std::max(most.cold_waits, now.cold_waits - before.cold_waits);
         most.far_waits = std::max(most.far_waits, now.far_waits - before.far_waits);
         most.remote_waits = std::max(most.remote_waits, now.remote_waits - before.remote_waits);
-        all.instructions += now.instructions - before.instructions;
-        all.waits += now.waits - before.waits;
-        all.cold_waits += now.cold_waits - before.cold_waits;
-        all.far_waits += now.far_waits - before.far_waits;
-        all.remote_waits += now.remote_waits - before.remote_waits;
-        shared += warp.weight > 1;
         warp.at_barrier = now;
     }
-    // Who takes shares until there are none has as many as others, but for those few that stand for many.
-    if (shared)
-        most = {all.instructions / shared, all.waits / shared, all.cold_waits / shared,
-                all.far_waits / shared, all.remote_waits / shared};
     counts_.way.instructions += most.instructions;
     counts_.way.waits += most.waits;
     counts_.way.cold_waits += most.cold_waits;
@@ -575,8 +558,7 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     launch_ = &launch;
     program_ = &program;
     shared_ = shared;
-    talks_ = stands_for_many_ = false;
-    barriers_of_shares_ = 0;
+    talks_ = false;
     first_sum_ = ~0ull;
     last_sum_ = 0;
     sums_.clear();
@@ -604,7 +586,6 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
         trace.barriers = trace.instructions = trace.waits = trace.cold_waits = trace.far_waits =
             trace.copies_waited = trace.remote_waits = 0;
         trace.at_barrier = {};
-        trace.weight = trace.next_weight = 1;
         trace.requests.clear();
         trace.copies_waited_for.clear();
         trace.stores_waited_for.clear();
@@ -645,28 +626,6 @@ void Tracer::barrier_completes() {
         warps_[warp].pending = warps_[warp].live;
     drain();
     ends_stretch();
-    barriers_of_shares_ += stands_for_many_;
-    bool met = true;
-    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
-        met = met && warps_[warp].weight == warps_[warp].next_weight;
-    if (barriers_of_shares_ > kBarriersOfShares || !met)
-        needs_units();
-}
-
-// Behind the one that it took before, the warp has met.
-void Tracer::takes_share(unsigned thread, Count weight) {
-    WarpTrace& warp = warps_[thread / kWarp];
-    if (warp.weight != warp.next_weight)
-        needs_units();
-    warp.next_weight = weight;
-    stands_for_many_ = true;
-}
-
-void Tracer::takes_unit() {
-    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
-        warps_[warp].weight = warps_[warp].next_weight = 1;
-    stands_for_many_ = false;
-    barriers_of_shares_ = 0;
 }
 
 // Where the whole warp meets, what it did so far need not be kept.
@@ -676,14 +635,12 @@ void Tracer::warp_completes(unsigned number, unsigned arrived) {
         warp.pending != warp.live)
         return;
     const Lane& lane = lanes_[number * kWarp + static_cast<unsigned>(__builtin_ctz(arrived))];
-    if (lane.steps() > kEventsOfLane / 8 || warp.weight != warp.next_weight)
+    if (lane.steps() > kEventsOfLane / 8)
         merge(number);
-    warp.weight = warp.next_weight;
 }
 
 // Each sector of global memory once, however many pieces lie in it. It goes past L1.
 void Tracer::bulk_starts(const Bulk& bulk) {
-    counts_once();
     unsigned long long line = 0;
     unsigned sectors = 0, buffer = 0;
     Ask ask = Ask::kLoad;
@@ -724,7 +681,6 @@ void Tracer::bulk_comes(const void* barrier, unsigned bytes) {
 // Each of the four warps makes a quarter: 16 rows, with 32 bytes of k. The second factor is read once for all of them. Of a
 // sparse product those that are made count, half of its shape, and all of the second factor.
 void Tracer::product_starts(const CudamasterCpuWgmma& product) {
-    counts_once();
     constexpr unsigned kRows = 16, kBytes = 32;
     unsigned type = 0, bytes = 2;
     switch (product.a_kind) {
@@ -749,7 +705,6 @@ void Tracer::product_starts(const CudamasterCpuWgmma& product) {
 // Lanes of a warp that wait for the same find that out at different places of a loop, so they are not brought together:
 // the lane that waits most often stands for its warp.
 void Tracer::waited(unsigned thread, const void* place) {
-    counts_once();
     ++lanes_[thread].waits;
     lanes_[thread].asked = lanes_[thread].worked = true;
     bool copies = barriers_of_copies_.count(place), stores = !copies && barriers_of_stores_.count(place);
@@ -766,7 +721,6 @@ void Tracer::waited(unsigned thread, const void* place) {
 // Of a ring, what is waited for was begun some waits ago: then it comes while the thread waits for those before. So a
 // latency is counted for as many stages as are on their way.
 void Tracer::copy_starts(unsigned thread) {
-    counts_once();
     Lane& lane = lanes_[thread];
     if (lane.copying.empty() || lane.copying.back().waited != lane.copies_waited)
         lane.copying.push_back({lane.copies_waited, 0});
@@ -804,7 +758,6 @@ bool Tracer::only_asks(const Event* step, const Event* end) const {
 // Who asks, sleeps and asks again waits for another thread: how often that goes on says something of this host. The first
 // time counts, and of passes that only ask and are all alike one. A thread may also work and sleep once in each pass.
 void Tracer::sleeps(unsigned thread, unsigned nanoseconds, const void* site) {
-    counts_once();
     Lane& lane = lanes_[thread];
     if (!lane.asked || lane.slept_at != site) {
         lane.slept_ns += std::min<Count>(nanoseconds, rules().longest_sleep_ns);
