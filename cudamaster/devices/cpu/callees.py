@@ -79,9 +79,9 @@ def exchange(name: str) -> str:
 
 
 @lru_cache
-def given(exchange: str) -> int:
+def given(name: str) -> int:
     """The bits of what an exchange is given."""
-    types = _TYPES_GIVEN.fullmatch(exchange)
+    types = _TYPES_GIVEN.fullmatch(name)
     if types is None:
         return PASSED
     integers, numbers = iter(ARGUMENTS), iter(range(8))

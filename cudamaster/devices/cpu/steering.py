@@ -299,17 +299,14 @@ def _called(step: Instruction, function: Function, state: _State) -> _State:
         function.steered |= bool(taint & bits_of("rdi"))
         result = 0
     elif callees.EXCHANGES(name):
+        exchange = callees.exchange(name)
         whose = bits_of("rdi", "rsi", "rdx") if "numbered" in name else bits_of("rdi")
         function.steered |= bool(taint & whose)
         function.wild |= bool(passes)
         if taint & callees.given(name) or passes:
-            function.exchanged.add(callees.exchange(name))
-        clean = (
-            not function.calls
-            and not {callees.exchange(name), callees.ANY} & function.exchanged
-            and callees.exchange(name) != callees.ANY
-        )
-        result = 0 if clean else RESULTS
+            function.exchanged.add(exchange)
+        clean = exchange != callees.ANY and not {exchange, callees.ANY} & function.exchanged
+        result = 0 if clean and not function.calls else RESULTS
     elif callees.OF_REGISTERS(name):
         function.steered |= bool(taint & (INTEGERS | step.sources)) or function.may_hold(step.sources)
         function.wild |= function.moved

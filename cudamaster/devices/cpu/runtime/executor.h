@@ -4,9 +4,9 @@
 #include "cudamaster_cpu/abi.h"
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstring>
-#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
