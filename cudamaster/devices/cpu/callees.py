@@ -4,6 +4,7 @@ steering.py)."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from cudamaster.devices.cpu.bits import INTEGERS, PASSED, bits_of
@@ -28,9 +29,10 @@ PURE = matching(
 # They are told places on the stack, and change four bytes at each: registers of the thread. Those of a warpgroup do so
 # when somebody waits for them.
 MULTIPLIES = matching(r"^_ZN14cudamaster_cpu3ptx8mma_syncI")
-OF_REGISTERS = matching(r"^cudamaster_cpu_wgmma$|^_ZN14cudamaster_cpu3ptx8mma_syncI")
-REFERENCES = re.compile(r"EJ((?:RK?[jif]|S[0-9A-Z]*_)+)EEEv\w+$")  # all that such a function is given
-REFERENCE = re.compile(r"RK?[jif]|S[0-9A-Z]*_")
+OF_WARPGROUP = matching(r"^_ZN14cudamaster_cpu3ptx15wgmma_mma_async(?:_sp)?I")
+_GIVEN = re.compile(r"EJ((?:RK?[jif]|Pv|[jybix]|S[0-9A-Z]*_)+)EEEv\w+$")  # all that such a function is given
+_EACH = re.compile(r"RK?[jif]|Pv|[jybix]|S[0-9A-Z]*_")
+WORD = "j"  # an element of a factor, or where those of a sparse one are: no work hangs on it
 WAITS = matching(r"^cudamaster_cpu_wgmma_wait$")
 # Boxes of tensors, which lie behind the arguments in registers.
 BOXES = matching(r"^cudamaster_cpu_tensor_(?:load|multicast|store)$")
@@ -86,6 +88,13 @@ def given(name: str) -> int:
         return PASSED
     integers, numbers = iter(ARGUMENTS), iter(range(8))
     return bits_of(*(f"xmm{next(numbers)}" if each in "fd" else next(integers) for each in types[1]))
+
+
+@lru_cache
+def operands(name: str) -> Sequence[str] | None:
+    """The types of all that an instruction of tensor cores is given, mangled; None if its name is none of these."""
+    types = _GIVEN.search(name)
+    return None if types is None else _EACH.findall(types[1])
 
 
 @lru_cache

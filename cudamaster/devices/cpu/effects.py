@@ -205,13 +205,22 @@ class Reader:
         return self._plain(name, operands, behind)
 
     def _handed(self, called: str, found: Instruction) -> None:
-        """What a function of the executor is given behind its arguments in registers."""
-        size = callees.BOX if callees.BOXES(called) else 0
-        if callees.MULTIPLIES(called):
-            references = callees.REFERENCES.search(called)
-            found.strange = references is None
-            size = 8 * max(len(callees.REFERENCE.findall(references[1])) - len(ARGUMENTS), 0) if references else 0
-        found.sources |= self._bytes(self._frame.aligned, self._frame.at, size)
+        """What the work of a function of the executor hangs on, beside its arguments in registers."""
+        if callees.BOXES(called):
+            found.sources |= self._bytes(self._frame.aligned, self._frame.at, callees.BOX)
+        if not (callees.MULTIPLIES(called) or callees.OF_WARPGROUP(called)):
+            return
+        types = callees.operands(called)
+        found.strange = types is None
+        for number, kind in enumerate(types or ()):
+            if kind == callees.WORD:
+                continue
+            behind = number - len(ARGUMENTS)
+            found.sources |= (
+                self._bytes(self._frame.aligned, self._frame.at + 8 * behind, 8)
+                if behind >= 0
+                else bits_of(ARGUMENTS[number])
+            )
 
     def _moves_stack(self, name: str, operands: Sequence[str], behind: int) -> Instruction:
         frame = self._frame

@@ -307,8 +307,8 @@ def _called(step: Instruction, function: Function, state: _State) -> _State:
             function.exchanged.add(exchange)
         clean = exchange != callees.ANY and not {exchange, callees.ANY} & function.exchanged
         result = 0 if clean and not function.calls else RESULTS
-    elif callees.OF_REGISTERS(name):
-        function.steered |= bool(taint & (INTEGERS | step.sources)) or function.may_hold(step.sources)
+    elif callees.MULTIPLIES(name) or callees.OF_WARPGROUP(name):
+        function.steered |= bool(taint & step.sources) or function.may_hold(step.sources)
         function.wild |= function.moved
         result = function.registers
     elif callees.FRAGMENTS(name):

@@ -3,6 +3,8 @@
 
 #include "cudamaster_cpu/abi.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -200,20 +202,25 @@ struct Accumulators {
     unsigned long long fences = 0; // that the thread had made when a product changed them last
 };
 
-// Products of a thread's warpgroup that nobody has waited for, the oldest first. Each has more than a kilobyte, of which
-// most is not used, so their room is used again and only what is used is copied.
+// Products of a thread's warpgroup that nobody has waited for, the oldest first. A block has thousands of them, so their
+// room is used again, and where their accumulators are is only kept if anybody looks at these.
 class PendingProducts {
   public:
-    // Where its accumulators are is only kept if they are to be looked at.
     void push(const CudamasterCpuWgmma& product, bool with_accumulators) {
         if (behind_ == room_.size() && first_) {
-            for (size_t i = first_; i < behind_; ++i)
-                copy(room_[i - first_], room_[i], room_[i].count);
+            std::copy(room_.begin() + static_cast<long>(first_), room_.end(), room_.begin());
+            if (accumulators_.size() == room_.size())
+                std::copy(accumulators_.begin() + static_cast<long>(first_), accumulators_.end(),
+                          accumulators_.begin());
             behind_ -= std::exchange(first_, 0);
         }
         if (behind_ == room_.size())
             room_.emplace_back();
-        copy(room_[behind_++], product, with_accumulators ? product.count : 0);
+        if (with_accumulators) {
+            accumulators_.resize(room_.size());
+            std::copy(product.d, product.d + product.count, accumulators_[behind_].begin());
+        }
+        room_[behind_++] = product;
     }
     void pop(size_t count) {
         first_ += count;
@@ -222,14 +229,16 @@ class PendingProducts {
     }
     size_t size() const { return behind_ - first_; }
     bool empty() const { return first_ == behind_; }
-    const CudamasterCpuWgmma& operator[](size_t i) const { return room_[first_ + i]; }
-
-  private:
-    static void copy(CudamasterCpuWgmma& to, const CudamasterCpuWgmma& from, unsigned accumulators) {
-        std::memcpy(&to, &from, offsetof(CudamasterCpuWgmma, d) + accumulators * sizeof from.d[0]);
+    const CudamasterCpuWgmma& operator[](size_t i) {
+        CudamasterCpuWgmma& product = room_[first_ + i];
+        product.d = first_ + i < accumulators_.size() ? accumulators_[first_ + i].data() : nullptr;
+        return product;
     }
 
+  private:
+    static constexpr size_t kMostAccumulators = 128;
     std::vector<CudamasterCpuWgmma> room_;
+    std::vector<std::array<void*, kMostAccumulators>> accumulators_;
     size_t first_ = 0, behind_ = 0;
 };
 

@@ -124,7 +124,7 @@ struct CudamasterCpuWgmma {
     unsigned int sparse, places,
         selector; // of a: where the two of each four are, in the pair of lanes that is selected
     const void* site;
-    void* d[128]; // last, as what is behind the used ones is not kept
+    void* const* d; // where they are
 };
 
 extern "C" {

@@ -27,10 +27,11 @@ template <class Tag> constexpr int kind_of() {
 // Takes the operands one after the other; their types tell them apart.
 struct WgmmaOperands {
     CudamasterCpuWgmma product{};
+    void* accumulators[128]; // as many as there are are set
     int registers = 0, descriptors = 0, numbers = 0;
     long long constants[5] = {1, 1, 0, 0, 0};
 
-    CUDAMASTER_CPU_PART void take(void* place) { product.d[product.count++] = place; }
+    CUDAMASTER_CPU_PART void take(void* place) { accumulators[product.count++] = place; }
     CUDAMASTER_CPU_PART void take(B32 word) {
         (descriptors ? product.places : product.a[registers++]) = word;
     }
@@ -60,17 +61,18 @@ CUDAMASTER_CPU_PART inline void make_product(WgmmaOperands& all, const long long
     product.b_transposed = static_cast<int>(constants[all.registers ? 2 : 3]);
     product.saturates = has<t_satfinite, More...>;
     product.site = site;
+    product.d = all.accumulators;
     cudamaster_cpu_wgmma(&product);
 }
 template <class Sync, class Aligned, class Shape, class D, class A, class B, class... More, class... Operands>
-CUDAMASTER_CPU_PART inline void wgmma_mma_async(Operands... operands) {
+CUDAMASTER_CPU_ONE void wgmma_mma_async(Operands... operands) {
     WgmmaOperands all;
     (all.take(operands), ...);
     make_product<D, A, B, More...>(all, all.constants, __builtin_return_address(0));
 }
 // The first of its constants is the selector.
 template <class Sync, class Aligned, class Shape, class D, class A, class B, class... Operands>
-CUDAMASTER_CPU_PART inline void wgmma_mma_async_sp(Operands... operands) {
+CUDAMASTER_CPU_ONE void wgmma_mma_async_sp(Operands... operands) {
     WgmmaOperands all;
     (all.take(operands), ...);
     all.product.sparse = 1;
