@@ -77,7 +77,8 @@ class LaunchLine(_Line):
     # Of units of work that the first block took from a counter: how many until some were left out, and in all; how many
     # there are, at least and at most; and the block's events until then.
     units: tuple[int, int, int, int, int] | None = None
-    # Of how many of them the block's events are known, and the sums of these and of their squares.
+    # Of how many of them the block's events are known, the sum of these, and that of the squares of how much two that
+    # follow each other differ.
     of_unit: tuple[int, int, float] = (0, 0, 0.0)
     # By so many units: far waits of warps and of the block's way, and sectors that were read and written, by buffer.
     earlier: tuple[int, int, int, dict[int, tuple[int, int]]] | None = None

@@ -17,16 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from cudamaster.core.writing import write_text
 from cudamaster.devices import cases as progress
 from cudamaster.devices.cpu import counting, steering
 from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Observing, Ran
+from cudamaster.modelling import units
 from cudamaster.modelling.counts import CallCounts, Launch
 from cudamaster.modelling.folding import VERSION, counts_of
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.observed import AGAIN, WHOLE, EventLine, LaunchLine, calls
-from cudamaster.modelling.units import stands_for_all
 from cudamaster.profiling import ptxas
 
 _ALIKE = 0.02
@@ -38,22 +39,26 @@ _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (
 class Spares:
     """What a process that counts spares itself: `inputs`, which are not made; `results` of its first call's launches,
     as if nobody needed them (of later calls the one before says who does); what launches do not need of which
-    `steering` says that nothing in memory steers them; `units` of work of a block that takes all of a launch's."""
+    `steering` says that nothing in memory steers them; of so many `units` of work all but one, where a block takes all
+    of a launch's."""
 
     inputs: bool = False
     results: bool = False
     steering: bool = False
-    units: bool = False
+    units: int = 0
 
 
-_MOST = Spares(inputs=True, results=True, steering=True, units=True)
+_MOST = Spares(inputs=True, results=True, steering=True, units=units.ONE_OF)
 
 
 @dataclass(frozen=True)
 class NoTrace:
-    """Why the counts of a call are not known, a clause."""
+    """Why the counts of a call are not known, a clause. If it left out units of work that are needed: of how many one
+    may be taken, 0 if all are needed; and whether it came to its end without them."""
 
     reason: str
+    units: int = 0
+    ended: bool = False
 
 
 def trace(
@@ -71,15 +76,19 @@ def trace(
     In one process, which a fault ends: the cases behind it are run in another one. So is a case that left out what
     proved to be needed, and what is behind it; if that was a first one, it spares itself less.
 
-    What is said of launches that nothing steers (steering.py) is tried on the smallest case: if it has other counts
-    with its inputs and all that launches before left, that is not believed, and all cases are counted so.
+    What is said of launches that nothing steers (steering.py) is tried on the smallest case that makes one: if it has
+    other counts with its inputs and all that launches before left, that is not believed, and all cases are counted so.
     """
     counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
     steered = replace(_MOST, inputs=False, steering=False)
     if not _seems_unsteered(worker) or not cases:
         return counted(cases, steered)
-    found = counted(cases, _MOST)
-    smallest = min(range(len(cases)), key=lambda number: _size(found[number]))
+    unsteered: set[str] = set()
+    found = counted(cases, _MOST, unsteered=unsteered)
+    make_one = [number for number, label in enumerate(cases) if label in unsteered]
+    if not make_one:
+        return found
+    smallest = min(make_one, key=lambda number: _size(found[number]))
     if _alike(found[smallest], counted([cases[smallest]], steered)[0]):
         return found
     return counted(cases, steered)
@@ -106,15 +115,16 @@ def _traced(
     wanted: Gpu,
     seed: int,
     limit_s: float,
+    unsteered: set[str] | None = None,
 ) -> tuple[CallCounts | NoTrace, ...]:
     """`trace` that spares itself these, unless something shows that they are needed.
 
-    Units of work that are needed at one case may be left out at others: there may be too few of them."""
+    Units of work that are needed at one case may be left out at others: there may be too few of them. It is
+    counted anew alone. Cases that make a launch which nothing steers are added to `unsteered`."""
     found: list[CallCounts | NoTrace] = []
-    left_over = spares.units  # units of work are left out again behind the case at hand
+    counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s, unsteered=unsteered)
     while len(found) < len(cases):
-        alone = left_over and not spares.units
-        left = cases[len(found) :][: 1 if alone else None]
+        left = cases[len(found) :]
         request = JudgeRequest(
             judge=(str(judge),),
             candidate=(str(worker), "--no-inputs" if spares.inputs else "--inputs-only"),
@@ -134,23 +144,21 @@ def _traced(
                 return device.run_observed(request, report, limit_s * many, notes)
 
             with progress.judging("counting for the model", report, len(left)):
-                counted = recorded(run, worker, left, wanted, seed, spares)
+                of_cases = recorded(run, worker, left, wanted, seed, spares, unsteered)
             skipped = _left_out(report)
-        results = iter(counted)
+        results = iter(of_cases)
         stopped = False
         for number in range(len(left)):
             one = NoTrace(skipped[number]) if number in skipped else next(results)
             again = isinstance(one, NoTrace) and one.reason == AGAIN
-            whole = isinstance(one, NoTrace) and one.reason == WHOLE
-            if stopped or whole or (again and (number > 0 or spares.results)):
-                if whole:
-                    spares = replace(spares, units=False)
-                elif again and number == 0:
-                    spares = replace(spares, inputs=False, results=False)
+            if stopped or (again and (number > 0 or spares.results)):
+                if again and number == 0:
+                    spares = replace(spares, inputs=False, results=spares.inputs)
                 break
+            stopped = isinstance(one, NoTrace) and not one.ended and number not in skipped
+            if isinstance(one, NoTrace) and one.reason == WHOLE and spares.units:
+                (one,) = counted([left[number]], replace(spares, units=one.units))
             found.append(one)
-            stopped = isinstance(one, NoTrace) and number not in skipped
-            spares = replace(spares, units=left_over)
     return tuple(found)
 
 
@@ -191,10 +199,12 @@ def recorded(
     wanted: Gpu,
     seed: int = 0,
     spares: Spares = Spares(steering=True),
+    unsteered: set[str] | None = None,
 ) -> tuple[CallCounts | NoTrace, ...]:
     """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable.
 
-    By the seed a few blocks beside the sample are drawn.
+    By the seed a few blocks beside the sample are drawn. Cases that make a launch which nothing steers are added to
+    `unsteered`.
     """
     if not cases:
         return ()
@@ -207,17 +217,21 @@ def recorded(
         after = notes.tell()
         ran = run(notes)
         notes.seek(after)
-        seen = list(calls(notes.read().decode(errors="replace")))
+        written = list(calls(notes.read().decode(errors="replace")))
     why = _why_not(ran.stderr, expired=ran.expired)
     found: list[CallCounts | NoTrace] = []
     for number, label in enumerate(cases):
-        call = seen[number] if number < len(seen) else None
+        call = written[number] if number < len(written) else None
+        launches = [line for line in (call.lines if call else ()) if isinstance(line, LaunchLine)]
+        short = [line for line in launches if not units.stands_for_all(line)]
+        if unsteered is not None and any(line.unsteered for line in launches):
+            unsteered.add(label)
         if call is None or call.reason is not None:
             anew = call is not None and call.reason in (AGAIN, WHOLE)
             reason = call and call.reason
             found.append(NoTrace((reason if anew else why) or reason or "the traced call failed"))
-        elif any(isinstance(line, LaunchLine) and not stands_for_all(line) for line in call.lines):
-            found.append(NoTrace(WHOLE))
+        elif short:
+            found.append(NoTrace(WHOLE, min(map(units.closer, short)), ended=True))
         elif (uneven := _uneven(call.lines)) is not None:
             found.append(NoTrace(uneven))
         else:
@@ -267,11 +281,9 @@ def _code_of(worker: Path) -> Code:
             of_places, order, origins, functions, chains, loops, split, alone, unanswered, ones, unsteered, named
         )
     code = code_of(worker)
-    making = kept.with_suffix(".making")
     lists = (code.order, code.split, code.alone, code.unanswered, code.ones, code.unsteered, code.named)
     kinds = (*lists, code.blocks, code.origins, code.functions, code.chains, code.loops)
-    making.write_text(json.dumps(kinds), encoding="utf-8")
-    making.replace(kept)
+    write_text(kept, json.dumps(kinds))
     return code
 
 
@@ -319,7 +331,7 @@ def _table(code: Code, usage: Sequence[ptxas.Usage], spares: Spares) -> str:
     lines += [f"u {place:x} {int(place in code.named)}\n" for place in code.unsteered if spares.steering]
     lines += ["n\n"] if spares.results else []
     lines += ["i\n"] if spares.inputs else []
-    lines += ["s\n"] if spares.units else []
+    lines += [f"s {spares.units}\n"] if spares.units else []
     registers = {found.symbol: found.registers for found in usage}
     for place, symbol in code.functions.items():
         if many := registers.get(symbol):

@@ -6,10 +6,14 @@ import math
 
 from cudamaster.modelling.observed import LaunchLine
 
+ONE_OF = 64  # units of work one is taken, where nothing is known of them
+_MOST_TAKEN, _LEAST_TAKEN = 32, 5  # where there are few, as many as these events allow:
+_EVENTS_TAKEN = 100e6
+_AS_MANY = 1.25  # times as many as are enough where one part of the units is longer than others
 _LEAST_UNITS = 4  # that the block took behind the first that was left out
 _MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
 _MOST_OF_UNIT = 0.5  # that other blocks do, in the mean, if none is left
-_MOST_UNSURE = 0.03  # of a launch's events: the standard error of those that were not executed
+_MOST_UNSURE = 0.05  # of a launch's events: the standard error of those that were not executed
 _HALVINGS = 50  # of how far a sum may have come, until that is as exact as numbers are
 _FIRST, _LAST = 1e-6, 50.0  # of how far: there 1 - exp(-x) of a limit is reached
 
@@ -19,20 +23,40 @@ def stands_for_all(line: LaunchLine) -> bool:
     if line.units is None:
         return True
     before, taken, _, _, events = line.units
-    *accesses, blocks = line.accesses
-    sums = (accesses, line.threads_instructions)
-    none_left = all(others * taken <= _MOST_OF_UNIT * own * blocks for own, others in sums)
     enough = taken - before >= _LEAST_UNITS and events <= _MOST_BEFORE * (line.events + line.dropped - events)
-    return enough and none_left and _unsure(line) <= _MOST_UNSURE
+    return enough and _none_left(line) and _unsure(line) <= _MOST_UNSURE
+
+
+def _none_left(line: LaunchLine) -> bool:
+    """Whether blocks that were run behind the one that took all units did far less than one of these."""
+    *accesses, blocks = line.accesses
+    taken = line.units[1] if line.units is not None else 0
+    sums = (accesses, line.threads_instructions)
+    return all(others * taken <= _MOST_OF_UNIT * own * blocks for own, others in sums)
+
+
+def closer(line: LaunchLine) -> int:
+    """Of how many units one is to be taken, where those that were did not stand for all; 0 if all are to be."""
+    if line.units is None or not _none_left(line):
+        return 0
+    before, taken, least, _, _ = line.units
+    one_of = (least - before) / max(taken - before, 1)
+    wanted = min(max(_EVENTS_TAKEN * taken / (line.events + line.dropped), _LEAST_TAKEN), _MOST_TAKEN)
+    if taken - before >= _LEAST_UNITS:
+        wanted = max(wanted, _AS_MANY * (taken - before) * _unsure(line) / _MOST_UNSURE)
+    fewer = (least - before) // math.ceil(wanted) if math.isfinite(wanted) else 0
+    return fewer if 1 < fewer <= one_of / 2 else 0
 
 
 def _unsure(line: LaunchLine) -> float:
-    """The standard error of a launch's events where units of work were left out, in parts of these."""
-    count, events, squares = line.of_unit
+    """The standard error of a launch's events where units of work were left out, in parts of these.
+
+    One was taken of each so many that follow each other. So it goes by how much two that do so differ: if some part of
+    the units is longer than others, that part has its share."""
+    count, _, squares = line.of_unit
     if line.units is None or count < _LEAST_UNITS - 1:
         return math.inf
-    mean = events / count
-    of_mean = math.sqrt(max(squares / count - mean**2, 0.0) / (count - 1))
+    of_mean = math.sqrt(squares / 2 / (count - 1) / count)
     return of_mean * (line.units[3] - line.units[1]) / (longer(line) * line.events)
 
 

@@ -120,36 +120,48 @@ def test_a_launch_that_begins_as_one_before_has_its_counts_once_the_budget_is_sp
 
 
 def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And those behind it come after it there, but if units of work are needed: that case is made alone.
+    """And those behind it come after it there. First it is made with inputs, then with results.
 
-    One that failed otherwise is not made again."""
+    If units of work are needed, that case is made alone; if it came to its end, those behind it are not made again. One
+    that failed otherwise is not made again either."""
     processes: list[tuple[str, Spares]] = []
 
     def recorded(
-        _: object, worker: Path, cases: Sequence[str], wanted: Gpu, _seed: int, spares: Spares
+        _: object,
+        worker: Path,
+        cases: Sequence[str],
+        wanted: Gpu,
+        _seed: int,
+        spares: Spares,
+        unsteered: set[str] | None,
     ) -> list[CallCounts | NoTrace]:
         processes.append(("".join(cases), spares))
         found: list[CallCounts | NoTrace] = [CallCounts(version=1, case=label, events=()) for label in cases]
         for number, label in enumerate(cases):
             if (label == "b" and (number or spares.results)) or (label == "c" and spares.units) or label == "d":
                 found[number] = NoTrace({"b": AGAIN, "c": WHOLE, "d": "a launch failed"}[label])
+            if label == "f" and spares.units > 3:
+                found[number] = NoTrace(WHOLE, spares.units // 4, ended=True)
         return found
 
     monkeypatch.setattr(tracing, "recorded", recorded)
     of_process = {"wanted": load(), "seed": 1, "limit_s": 120.0}
-    found = tracing._traced(CpuDevice(), Path("judge"), Path("worker"), "abcde", tracing._MOST, **of_process)
+    found = tracing._traced(CpuDevice(), Path("judge"), Path("worker"), "abcdefg", tracing._MOST, **of_process)
     assert [each.reason if isinstance(each, NoTrace) else each.case for each in found] == [
-        *("a", "b", "c", "a launch failed", "e"),
+        *("a", "b", "c", "a launch failed", "e", "f", "g"),
     ]
     less = replace(tracing._MOST, inputs=False, results=False)
-    least = replace(less, units=False)
     assert processes == [
-        ("abcde", tracing._MOST),
-        ("bcde", tracing._MOST),
-        ("bcde", less),
-        ("c", least),
-        ("de", less),
-        ("e", less),
+        ("abcdefg", tracing._MOST),
+        ("bcdefg", tracing._MOST),
+        ("bcdefg", replace(tracing._MOST, inputs=False)),
+        ("bcdefg", less),
+        ("c", replace(less, units=0)),
+        ("defg", less),
+        ("efg", less),
+        ("f", replace(less, units=16)),
+        ("f", replace(less, units=4)),
+        ("f", replace(less, units=1)),
     ]
 
 
@@ -185,29 +197,35 @@ MADE = launch_of(1000, 1)
         (NoTrace("it took too long"), False),
     ],
 )
-@pytest.mark.parametrize("said", [False, True])
-def test_what_is_said_is_believed_where_the_smallest_case_is_the_same_without(
-    monkeypatch: pytest.MonkeyPatch, whole: CallCounts | NoTrace, *, alike: bool, said: bool
+@pytest.mark.parametrize(("said", "makes"), [(False, ""), (True, ""), (True, "ab"), (True, "a")])
+def test_what_is_said_is_believed_where_the_smallest_case_of_which_it_is_said_is_the_same_without(
+    monkeypatch: pytest.MonkeyPatch, whole: CallCounts | NoTrace, *, alike: bool, said: bool, makes: str
 ) -> None:
-    """Where nothing is said of a launch, nothing is counted twice."""
+    """Where nothing is said of a launch, or none that it is said of is made, nothing is counted twice."""
     made: list[tuple[list[str], Spares]] = []
+    sizes = {"a": 3, "b": 1}
 
-    def traced(*given: object, **_: object) -> tuple[CallCounts | NoTrace, ...]:
+    def of_size(one: CallCounts | NoTrace, case: str) -> CallCounts | NoTrace:
+        return one if isinstance(one, NoTrace) else one.model_copy(update={"events": sizes[case] * one.events})
+
+    def traced(*given: object, unsteered: set[str] | None = None, **_: object) -> tuple[CallCounts | NoTrace, ...]:
         cases, spares = given[3:]
         assert isinstance(cases, list)
         assert isinstance(spares, Spares)
         made.append((cases, spares))
-        larger = MADE.model_copy(update={"events": 3 * MADE.events})
-        return tuple((larger if case == "a" else MADE) if spares.steering else whole for case in cases)
+        if unsteered is not None:
+            unsteered.update(makes)
+        return tuple(of_size(MADE if spares.steering else whole, case) for case in cases)
 
     monkeypatch.setattr(tracing, "_seems_unsteered", lambda _: said)
     monkeypatch.setattr(tracing, "_traced", traced)
     found = tracing.trace(CpuDevice(), Path("judge"), Path("worker"), ["a", "b"], wanted=load(), seed=1)
-    believed = said and alike
+    believed = said and (alike or not makes)
     assert found[1] == (MADE if believed else whole)
     steered = replace(tracing._MOST, inputs=False, steering=False)
-    tried = [(["a", "b"], tracing._MOST), (["b"], steered)] if said else []
-    assert made == tried + ([] if believed else [(["a", "b"], steered)])
+    wanted = [(["a", "b"], tracing._MOST)] if said else []
+    wanted += [([min(makes, key=lambda case: sizes[case])], steered)] if makes else []
+    assert made == wanted + ([] if believed else [(["a", "b"], steered)])
 
 
 @pytest.mark.parametrize("threads", ["1", "4"])

@@ -29,7 +29,8 @@ IN_CODE = {
     "counts.py": {"_WAVEFRONT_BYTES"},
     "folding.py": {"VERSION"},
     "units.py": {
-        *("_LEAST_UNITS", "_MOST_BEFORE", "_MOST_OF_UNIT", "_MOST_UNSURE", "_HALVINGS", "_FIRST", "_LAST"),
+        *("ONE_OF", "_MOST_TAKEN", "_LEAST_TAKEN", "_EVENTS_TAKEN", "_AS_MANY", "_LEAST_UNITS", "_MOST_BEFORE"),
+        *("_MOST_OF_UNIT", "_MOST_UNSURE", "_HALVINGS", "_FIRST", "_LAST"),
     },
     "makeup.py": {"_LEAST"},
 }

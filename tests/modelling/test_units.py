@@ -12,6 +12,7 @@ from cudamaster.modelling.counts import CallCounts, Launch
 from cudamaster.modelling.gpu import load
 from cudamaster.modelling.observed import WHOLE
 from cudamaster.modelling.tracing import NoTrace, Spares, recorded
+from cudamaster.modelling.units import ONE_OF
 
 UNITS, WARPS = 1000, 4
 
@@ -22,11 +23,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return traced_program(tmp_path_factory, "units.cu")
 
 
-def counted(program: Path, how: str, *, seed: int = 1, short: bool = True) -> CallCounts | NoTrace:
-    return calls(program, how, 1, seed=seed, short=short)[0]
+def counted(program: Path, how: str, *, seed: int = 1, units: int = ONE_OF) -> CallCounts | NoTrace:
+    return calls(program, how, 1, seed=seed, units=units)[0]
 
 
-def calls(program: Path, how: str, many: int, *, seed: int = 1, short: bool = True) -> tuple[CallCounts | NoTrace, ...]:
+def calls(
+    program: Path, how: str, many: int, *, seed: int = 1, units: int = ONE_OF
+) -> tuple[CallCounts | NoTrace, ...]:
     return recorded(
         lambda notes: run_limited(
             [str(program), how], 120, environment={"CUDAMASTER_CPU_TRACE": str(notes.fileno())}, held=[notes.fileno()]
@@ -35,7 +38,7 @@ def calls(program: Path, how: str, many: int, *, seed: int = 1, short: bool = Tr
         [how] * many,
         load(),
         seed,
-        spares=Spares(units=short),
+        spares=Spares(units=units),
     )
 
 
@@ -56,7 +59,7 @@ def warp_instructions(launch: Launch) -> float:
 
 def test_units_that_are_alike_are_counted_by_one_in_many(program: Path) -> None:
     """What is asked for is what all ask for. Each unit has its own part of two buffers, and all share the third."""
-    whole, short = (only(counted(program, "alike", short=short)) for short in (False, True))
+    whole, short = (only(counted(program, "alike", units=one_of)) for one_of in (0, ONE_OF))
     assert loads(whole) == UNITS * WARPS * 401
     assert loads(short) == pytest.approx(loads(whole), rel=0.01)
     assert warp_instructions(short) == pytest.approx(warp_instructions(whole), rel=0.01)
@@ -84,7 +87,7 @@ def test_little_work_is_hidden_behind_the_first_units(program: Path) -> None:
 
 
 def test_a_counter_may_go_down_and_another_that_nobody_asks_is_none(program: Path) -> None:
-    whole, short = (only(counted(program, "down", short=short)) for short in (False, True))
+    whole, short = (only(counted(program, "down", units=one_of)) for one_of in (0, ONE_OF))
     assert loads(whole) == UNITS * WARPS * 401
     assert loads(short) == pytest.approx(loads(whole), rel=0.01)
     assert loads(short) != loads(whole)
@@ -107,4 +110,20 @@ def test_all_are_done_where_others_are_left_or_needed(program: Path, how: str) -
     found = counted(program, how)
     assert isinstance(found, NoTrace)
     assert found.reason == WHOLE
-    assert isinstance(counted(program, how, short=False), CallCounts)
+    assert isinstance(counted(program, how, units=0), CallCounts)
+
+
+@pytest.mark.parametrize(
+    ("how", "passes"), [("few long ones", 60 * 15000), ("few long ones, the last longer", 30 * (15000 + 30000))]
+)
+def test_of_few_long_units_more_are_taken_once_it_is_known_how_few(program: Path, how: str, passes: int) -> None:
+    """One of 64 is none beside the first. Of those that differ so many are taken that it matters little where."""
+    first = counted(program, how)
+    assert isinstance(first, NoTrace)
+    assert (first.reason, first.ended) == (WHOLE, True)
+    one_of = first.units
+    while isinstance(found := counted(program, how, units=one_of), NoTrace):
+        assert (found.reason, found.units < one_of) == (WHOLE, True)
+        one_of = found.units
+    assert one_of > 1
+    assert loads(only(found)) == pytest.approx(WARPS * (passes + 60), rel=0.1)

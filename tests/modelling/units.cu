@@ -23,7 +23,7 @@ __device__ void does(const Work& work, int unit, const float* table, const float
 
 // Units of which one in `often` is heavy, or all from `from` on. A block takes `most` units.
 __global__ void taking_kernel(int* counter, const float* table, const float* in, float* out, int units,
-                              int often, int from, Work heavy, int most) {
+                              int often, int from, Work light, Work heavy, int most) {
     __shared__ int next;
     for (int taken = 0; taken < most; ++taken) {
         __syncthreads();
@@ -34,7 +34,7 @@ __global__ void taking_kernel(int* counter, const float* table, const float* in,
         if (unit >= units)
             break;
         bool is_heavy = unit % often == 0 || unit >= from;
-        does(is_heavy ? heavy : Work{400, 0}, unit, table, in, out);
+        does(is_heavy ? heavy : light, unit, table, in, out);
     }
 }
 
@@ -117,7 +117,8 @@ __global__ void reading_kernel(const int* counter, float* out) {
 
 int main(int, char** words) {
     const std::string how = words[1];
-    const int units = 1000, never = 1 << 30;
+    const int never = 1 << 30;
+    const int units = how.rfind("few long", 0) == 0 ? 60 : 1000;
     int* counter;
     float *table, *in, *out;
     if (cudaMalloc(&counter, 4) || cudaMalloc(&table, 4 * 4096) || cudaMalloc(&in, 4 * units * kThreads) ||
@@ -126,7 +127,7 @@ int main(int, char** words) {
     cudaMemset(counter, 0, 4);
     cudaMemset(table, 0, 4 * 4096);
     cudaMemset(in, 0, 4 * units * kThreads);
-    Work heavy = {400, 0};
+    Work light = {400, 0}, heavy = light;
     int often = never, from = never, most = never;
     if (how == "long units")
         often = 1, heavy = {40000, 0};
@@ -136,6 +137,10 @@ int main(int, char** words) {
         from = 60, heavy = {400, 100};
     else if (how == "few for each")
         most = 30;
+    else if (how == "few long ones")
+        often = 1, heavy = {15000, 0};
+    else if (how == "few long ones, the last longer")
+        from = 30, light = {15000, 0}, heavy = {30000, 0};
     for (int call = 0; how == "wrapping" && call < 2; ++call) {
         cudamaster_cpu_record(1);
         wrapping_kernel<<<132, kThreads>>>(table, in, out, units);
@@ -153,7 +158,7 @@ int main(int, char** words) {
     else if (how == "their own")
         own_kernel<<<4, kThreads>>>(counter, table, in, out, units);
     else
-        taking_kernel<<<kBlocks, kThreads>>>(counter, table, in, out, units, often, from, heavy, most);
+        taking_kernel<<<kBlocks, kThreads>>>(counter, table, in, out, units, often, from, light, heavy, most);
     if (how == "read behind")
         reading_kernel<<<1, 32>>>(counter, out);
     cudamaster_cpu_record(0);

@@ -235,13 +235,15 @@ struct Units {
     Count least = 0, most = 0;              // units that there are
     Count taken = 0, taken_before = 0;      // by the first block; of these before any was left out
     Count events_before = 0;                // the block's then
-    Spread each;                            // events of a unit from then on,
-    double squares = 0;                     // and the sum of their squares
-    Count events = 0;                       // until the unit at hand
+    Spread events_each;                     // events of a unit from then on,
+    double squares = 0;                     // and the sum of the squares of how much two that follow differ
+    Count events = 0, of_last = 0;          // until the unit at hand, and of the one before
     SoFar earlier, before_earlier;          // the second at half as many units as the first
     unsigned left = 0;                      // as the last block has left the counter
-    Count stride = 1;                       // from unit to unit of a block that looks for the last one
-    Count seed = 0;                         // of how many are left out
+    Count look = 0, closer = 0; // the unit that a block looks for, and how much nearer the next one is
+    bool found = false;         // such a block has found one
+    Count each = 1;             // of so many units one is taken,
+    Count seed = 0;             // at random
     Count number_of(unsigned value) const { // a counter may go down
         return static_cast<int>(step) < 0 ? (first - value) / (0 - step) : (value - first) / step;
     }

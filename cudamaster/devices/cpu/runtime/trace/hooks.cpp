@@ -52,6 +52,8 @@ constexpr Count kLongBlock = 1'000'000;
 constexpr unsigned kMultiplicationsOfEvent = 4;
 constexpr unsigned kBytesOfAccess = 4; // of what a copy in bulk moves
 constexpr unsigned kTogether = 16;     // blocks of a cooperative launch that are recorded
+constexpr Count kFewUnits =
+    6; // of work that are taken of a launch at least, if it is known how many there are
 constexpr Count kPatienceOfTrials = 20'000;
 constexpr Count kPatience = 200'000; // yields of blocks while others are left out: they wait for one of those
 
@@ -87,8 +89,11 @@ struct Alike {
     std::map<unsigned long long, Like> written;
     Count call = 0;
     const Like* of_call = nullptr;
+    unsigned agreed = 0; // launches whose drawn blocks did the same
 };
-constexpr size_t kMostAlike = 1000; // that are kept
+constexpr unsigned kLeastAgreed = 2,
+                   kAgreedOfCompared = 4; // behind so many blocks are drawn of one in so many
+constexpr size_t kMostAlike = 1000;       // that are kept
 
 struct Recording {
     bool on = false;
@@ -122,13 +127,14 @@ struct Recording {
     bool unlike = false;         // they did not
     Count host_instructions = 0; // since the last event
     Count launches = 0, calls = 0;
-    unsigned made = 0;          // launches of the call at hand so far
-    unsigned needed = 0;        // the last of them whose results somebody needs
-    unsigned needed_then = ~0u; // the same of the call before
-    bool lacking = false;       // nobody has what blocks of some launch would have left
-    bool empty = false;         // nor what inputs would have held
-    bool leaves_units = false;  // units of work may be left out
-    bool shared = false;        // the host may read what launches left, and nobody sees it
+    unsigned made = 0;                  // launches of the call at hand so far
+    unsigned needed = 0;                // the last of them whose results somebody needs
+    unsigned needed_then = ~0u;         // the same of the call before
+    bool lacking = false;               // nobody has what blocks of some launch would have left
+    bool empty = false;                 // nor what inputs would have held
+    Count one_unit_of = 0;              // units of work is taken, at least; 0: all are
+    std::map<const void*, Count> units; // of work that there were of a kernel's last launch
+    bool shared = false;                // the host may read what launches left, and nobody sees it
 };
 
 __thread bool left_out; // the block of this OS thread was ended at its limit
@@ -212,7 +218,7 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 // split, "~ number" for loops whose passes wait for each other, "+ number" for additions whose lanes at one address are
 // one, "r place registers" for kernels, "u place" for functions that no value in memory steers, with a 1 behind it if they
 // call the kernel that the launch names, "n" if a first call is guessed to need nothing of what its launches leave, "i" if
-// inputs hold nothing, "s" if units of work may be left out, and the empty line that ends it.
+// inputs hold nothing, "s many" if of so many units of work one may be taken, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
@@ -264,10 +270,8 @@ void read_program(int input) {
                 state().needed_then = 0;
                 continue;
             }
-            if (line[0] == 's') {
-                state().leaves_units = true;
+            if (std::sscanf(line, "s %llu", &state().one_unit_of) == 1)
                 continue;
-            }
             if (line[0] == 'i') {
                 state().empty = true;
                 continue;
@@ -621,14 +625,25 @@ void go_on_unlike(const Job& job, Launch& launch) {
     launch.plan = plan_of(job, kGroups * kGroupBlocks);
 }
 
-// The first block has left out units of work. The last one looks twice for their end, and others say whether any are left.
-bool wants_pass_for_units(const Job& job, Launch& launch, unsigned pass) {
+// The first block has left out units of work. The last one looks for their end, and others say whether any are left.
+bool wants_pass_for_units(const Job& job, Launch& launch) {
+    if (launch.stage == Stage::kAll)
+        return false;
     launch.stage = Stage::kOtherTrials;
-    if (pass < 3)
+    if (looks_again(launch.units))
         return true;
     keep_to_first(job, launch);
     launch.drawn = draw(launch.plan, kMostDrawn);
-    return pass == 3 && !launch.drawn.empty();
+    return !launch.drawn.empty();
+}
+
+// Of how many of a kernel's units of work one is taken: fewer, if its last launch had so few that they would say too little.
+Count one_unit_of(const void* function) {
+    const Recording& recording = state();
+    auto found = recording.units.find(function);
+    return found == recording.units.end()
+               ? recording.one_unit_of
+               : std::clamp<Count>(found->second / kFewUnits, 2, recording.one_unit_of);
 }
 
 // By what the blocks so far have cost: the sample, whether others are run, and if not, which ones to compare with it.
@@ -675,14 +690,20 @@ bool wants_pass(const Job& job, unsigned pass) {
         return pass == 0;
     }
     if (launch->units.apart && pass > 0)
-        return wants_pass_for_units(job, *launch, pass);
+        return wants_pass_for_units(job, *launch);
     if (pass == 1 && (recording.like = one_like(job, *launch))) {
+        const unsigned agreed = recording.alike[recording.compared].agreed;
+        if (agreed >= kLeastAgreed && drawn_below(kAgreedOfCompared, recording.seed)) {
+            take_counts_of(job, *recording.like);
+            return false;
+        }
         keep_to_first(job, *launch);
         launch->drawn = draw_of(job, recording.like->blocks);
         return true;
     }
     if (pass == 2 && recording.like) {
         if (did_the_same(launch->drawn_work, recording.like->blocks)) {
+            ++recording.alike[recording.compared].agreed;
             take_counts_of(job, *recording.like);
             return false;
         }
@@ -741,8 +762,10 @@ void launch_ends(const Job& job) {
         return;
     recording.recorded += launch->events;
     recording.lacking |= launch->hollow;
-    if (launch->units.apart)
+    if (launch->units.apart) {
         recording.left_counters[launch->units.counter] = launch->units.left;
+        recording.units[job.launch->function] = (launch->units.least + launch->units.most) / 2;
+    }
     if (launch->talks && !launch->units.apart) // but for its own counter
         needs_results();
     if (launch->overwritten)
@@ -805,9 +828,10 @@ void block_begins(Worker& self, unsigned long long number) {
         return looks_for_units(launch->units);
     if (!launch || !launch->plan.has(block))
         return;
-    if (launch->stage == Stage::kFirstBlock && recording.leaves_units && self.job->blocks > 1 &&
+    if (launch->stage == Stage::kFirstBlock && recording.one_unit_of > 1 && self.job->blocks > 1 &&
         self.job->cluster_size == 1) {
         units = &launch->units;
+        units->each = one_unit_of(self.job->launch->function);
         units->seed = recording.given_seed + recording.made; // the same whatever launches before drew
     }
     if (!self.observer)

@@ -304,7 +304,8 @@ extern __thread Units* units;
 void takes_unit(const void* address, unsigned bytes);
 // It asks for something else.
 void asks_beside_units(unsigned long long address);
-// A block begins that finds out how many units there are, and a block has ended that took some.
+// Whether a block has to look for the last unit, once more; such a block begins; and a block has ended that took some.
+bool looks_again(Units& of);
 void looks_for_units(Units& of);
 void units_end(Units& of);
 // From now on some are left out: what the launch leaves is not what it would. (hooks.cpp)

@@ -1,14 +1,13 @@
 // Units of work that the blocks of a launch take from a counter in global memory. Blocks run one after another here, so the
 // first one takes them all, and that may be far more than any other block has to do. On a GPU other blocks take most of
-// them, so from some point on it gets one in many: in between, the counter goes on as if others had taken the rest, by
-// random numbers, as a kernel might know which units are looked at. What it does then stands for all.
+// them, so from some point on it gets one of each so many: in between, the counter goes on as if others had taken the rest.
+// Which one is random, as a kernel might know which units are looked at. What it does then stands for all.
 //
-// When it finds none left, the last one is somewhere behind the last that it got. Another block, run twice and not recorded,
-// looks for it: it gets only units behind that one, closer together.
+// When it finds none left, the last one is somewhere behind the last that it got. Another block, which is not recorded, looks
+// for it, from the end on: each time that it is run it gets a unit nearer to those that there are, until it gets one.
 #include "trace/trace.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace executor {
 namespace trace {
@@ -18,8 +17,9 @@ __thread Units* units;
 namespace {
 
 constexpr Count kEventsBefore = 2'000'000; // of a block, before units are left out,
-constexpr Count kUnitsBefore = 4;          // and units
-constexpr Count kLeftOut = 63;             // between two, in the mean: from half as many on
+constexpr Count kUnitsBefore = 4;          // and units, but
+constexpr Count kLongUnit = 4'000'000;     // one of so many events is enough
+constexpr Count kLooks = 16;               // for the last unit, at most
 
 } // namespace
 
@@ -42,6 +42,16 @@ void counts_something_else(Units& of) {
     of.asked = 0;
     if (of.apart)
         needs_units();
+}
+
+Count so_far(const Tracer& block) {
+    return block.counts().events + block.counts().dropped;
+}
+
+// Of the units that follow those before any was left out one of each so many, at random.
+Count next_unit(Units& of) {
+    const Count first = of.taken_before + (of.asked - 1 - of.taken_before) * of.each;
+    return first + drawn_below(of.each, of.seed);
 }
 
 // So many units further, but not below nothing: an unsigned counter that goes down would begin again.
@@ -71,6 +81,7 @@ void takes_unit(const void* address, unsigned bytes) {
     }
     unsigned now = *counter;
     if (!of.asked++) {
+        of.events = recorder ? so_far(*recorder) : 0;
         of.last = now;
         return;
     }
@@ -80,29 +91,32 @@ void takes_unit(const void* address, unsigned bytes) {
     if (step != of.step || !step)
         return counts_something_else(of);
     of.least = of.number_of(of.last) + 1;
-    Count left_out = of.stride - 1;
-    if (!recorder && of.asked > 2 * of.stride + 8) // it would have found the last
-        return counts_something_else(of);
-    if (recorder) {
-        const Count events = recorder->counts().events + recorder->counts().dropped,
-                    of_unit = events - std::exchange(of.events, events);
-        if (of.apart) {
-            of.each.note(of_unit);
-            of.squares += static_cast<double>(of_unit) * static_cast<double>(of_unit);
-        }
-        if (!of.apart && events > kEventsBefore && of.asked > kUnitsBefore) {
-            of.apart = true;
-            of.taken_before = of.asked - 1;
-            of.events_before = events;
-            leaves_units_out();
-        }
-        if (of.apart && of.asked - 1 >= 2 * of.earlier.units) {
-            of.before_earlier = std::move(of.earlier);
-            of.earlier = recorder->so_far(of.asked - 1);
-        }
-        left_out = of.apart ? kLeftOut / 2 + drawn_below(kLeftOut + 1, of.seed) : 0;
+    if (!recorder) {
+        of.found = true;
+        of.last = *counter = of.first + static_cast<unsigned>(of.most) * of.step;
+        if (of.asked > 2) // it would have found the last
+            counts_something_else(of);
+        return;
     }
-    of.last = *counter = beyond(now, left_out, of.step);
+    const Count events = so_far(*recorder), of_unit = events - std::exchange(of.events, events);
+    const Count of_last = std::exchange(of.of_last, of_unit);
+    if (of.apart) {
+        of.events_each.note(of_unit);
+        const double more = static_cast<double>(of_unit) - static_cast<double>(of_last);
+        of.squares += of.events_each.count > 1 ? more * more : 0;
+    }
+    const bool enough = events > kEventsBefore && of.asked > kUnitsBefore;
+    if (!of.apart && (enough || of_unit > kLongUnit)) {
+        of.apart = true;
+        of.taken_before = of.asked - 1;
+        of.events_before = events;
+        leaves_units_out();
+    }
+    if (of.apart && of.asked - 1 >= 2 * of.earlier.units) {
+        of.before_earlier = std::move(of.earlier);
+        of.earlier = recorder->so_far(of.asked - 1);
+    }
+    of.last = *counter = of.apart ? beyond(now, next_unit(of) - of.number_of(now), of.step) : now;
 }
 
 // Another answer may be a ticket, by which the last block of the grid does more than others, or say how many units there are.
@@ -111,11 +125,19 @@ void asks_beside_units(unsigned long long address) {
         counts_something_else(*units);
 }
 
+bool looks_again(Units& of) {
+    if (!of.closer)
+        of.closer = (of.most - of.least + kLooks - 1) / kLooks;
+    if (of.found || of.most <= of.least)
+        return false;
+    of.look = of.most - std::min(of.closer, of.most - of.least);
+    return true;
+}
+
 void looks_for_units(Units& of) {
     units = &of;
     of.asked = 0;
-    of.stride = std::max<Count>(static_cast<Count>(std::sqrt(of.most - of.least)), 1);
-    *of.counter = of.first + static_cast<unsigned>(of.least) * of.step;
+    *of.counter = of.first + static_cast<unsigned>(of.look) * of.step;
 }
 
 // The block took from the counter once more than it got units.
@@ -125,10 +147,12 @@ void units_end(Units& of) {
         return;
     if (recorder) {
         of.taken = of.asked - 1;
+        of.most = of.number_of(of.last);
         if (2 * of.taken < 3 * of.earlier.units) // too near to the end
             of.earlier = std::move(of.before_earlier);
+    } else if (!of.found) {
+        of.most = of.look;
     }
-    of.most = of.number_of(of.last);
     *of.counter = of.first + static_cast<unsigned>(of.most) * of.step;
 }
 
