@@ -25,7 +25,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return traced_program(tmp_path_factory, "alike.cu")
 
 
-def counted(program: Path, what: str, spares: Spares = GUESSES) -> tuple[list[list[LaunchLine]], list[str | None]]:
+def counted(
+    program: Path, what: str, spares: Spares = GUESSES, seed: int = 0
+) -> tuple[list[list[LaunchLine]], list[str | None]]:
     """The launches of the program's calls, and why calls were not counted."""
     seen: list[list[LaunchLine]] = []
 
@@ -41,7 +43,7 @@ def counted(program: Path, what: str, spares: Spares = GUESSES) -> tuple[list[li
         return ran
 
     cases = [what] * (2 if what in {"calls", "later"} else 1)
-    found = tracing.recorded(run, program, cases, load(), spares=spares)
+    found = tracing.recorded(run, program, cases, load(), seed, spares)
     return seen, [each.reason if isinstance(each, NoTrace) else None for each in found]
 
 
@@ -139,6 +141,35 @@ def test_one_that_is_like_another_only_in_its_first_block_is_counted(program: Pa
     assert uneven > 5 * even
     ((alone, like),), _ = counted(program, "elsewhere")
     assert figures([launches[1]]) == figures([alone]) == figures([like])
+
+
+def passes(launches: list[LaunchLine]) -> list[bool]:
+    """Of each launch whether its blocks made many."""
+    few = launches[0].threads_instructions[0] / launches[0].traced
+    return [launch.threads_instructions[0] / launch.traced > 5 * few for launch in launches]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_launches_that_were_alike_are_still_compared_now_and_then(program: Path, seed: int) -> None:
+    """So a kernel that goes by the address itself is found out soon, and from then on has its own counts."""
+    (launches,), (reason,) = counted(program, "repeated", seed=seed)
+    assert reason is None
+    many = passes(launches)
+    found = many.index(True)
+    assert not any(many[:6])
+    assert 6 <= found < 24
+    assert all(many[found:])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_once_one_was_unlike_those_behind_it_are_all_compared(program: Path, seed: int) -> None:
+    """Else those which do little would have the counts of those which do much, or these would hide behind them."""
+    (launches,), (reason,) = counted(program, "turns", seed=seed)
+    assert reason is None
+    many = passes(launches)
+    found = many.index(True)
+    assert 6 <= found < 24
+    assert many[found:] == [number % 2 == 0 for number in range(found, len(many))]
 
 
 def test_a_launch_that_is_steered_needs_what_like_ones_left_out(program: Path) -> None:

@@ -89,7 +89,7 @@ struct Alike {
     std::map<unsigned long long, Like> written;
     Count call = 0;
     const Like* of_call = nullptr;
-    unsigned agreed = 0; // launches whose drawn blocks did the same
+    unsigned agreed = 0; // launches whose drawn blocks did the same, since one's did not
 };
 constexpr unsigned kLeastAgreed = 2,
                    kAgreedOfCompared = 4; // behind so many blocks are drawn of one in so many
@@ -707,6 +707,7 @@ bool wants_pass(const Job& job, unsigned pass) {
             take_counts_of(job, *recording.like);
             return false;
         }
+        recording.alike[recording.compared].agreed = 0;
         go_on_unlike(job, *launch);
     }
     pass -= recording.unlike; // the one that found that out
