@@ -25,9 +25,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return traced_program(tmp_path_factory, "alike.cu")
 
 
-def counted(
-    program: Path, what: str, spares: Spares = GUESSES, seed: int = 0
-) -> tuple[list[list[LaunchLine]], list[str | None]]:
+def counted(program: Path, what: str, spares: Spares = GUESSES) -> tuple[list[list[LaunchLine]], list[str | None]]:
     """The launches of the program's calls, and why calls were not counted."""
     seen: list[list[LaunchLine]] = []
 
@@ -43,7 +41,7 @@ def counted(
         return ran
 
     cases = [what] * (2 if what in {"calls", "later"} else 1)
-    found = tracing.recorded(run, program, cases, load(), seed, spares)
+    found = tracing.recorded(run, program, cases, load(), spares=spares)
     return seen, [each.reason if isinstance(each, NoTrace) else None for each in found]
 
 
@@ -149,27 +147,17 @@ def passes(launches: list[LaunchLine]) -> list[bool]:
     return [launch.threads_instructions[0] / launch.traced > 5 * few for launch in launches]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_launches_that_were_alike_are_still_compared_now_and_then(program: Path, seed: int) -> None:
-    """So a kernel that goes by the address itself is found out soon, and from then on has its own counts."""
-    (launches,), (reason,) = counted(program, "repeated", seed=seed)
+@pytest.mark.parametrize("how", ["repeated", "turns", "keys"])
+def test_launches_that_were_alike_are_still_compared(program: Path, how: str) -> None:
+    """A kernel that goes by the address itself cannot do little until it is believed: each launch has its own counts."""
+    (launches,), (reason,) = counted(program, how)
     assert reason is None
-    many = passes(launches)
-    found = many.index(True)
-    assert not any(many[:6])
-    assert 6 <= found < 24
-    assert all(many[found:])
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_once_one_was_unlike_those_behind_it_are_all_compared(program: Path, seed: int) -> None:
-    """Else those which do little would have the counts of those which do much, or these would hide behind them."""
-    (launches,), (reason,) = counted(program, "turns", seed=seed)
-    assert reason is None
-    many = passes(launches)
-    found = many.index(True)
-    assert 6 <= found < 24
-    assert many[found:] == [number % 2 == 0 for number in range(found, len(many))]
+    much = {
+        "repeated": [number >= 6 for number in range(30)],
+        "turns": [number >= 6 and number % 2 == 0 for number in range(30)],
+        "keys": [number % 4 == 3 for number in range(32)],
+    }
+    assert passes(launches) == much[how]
 
 
 def test_a_launch_that_is_steered_needs_what_like_ones_left_out(program: Path) -> None:
