@@ -86,7 +86,8 @@ def trace(
         return counted(cases, steered)
     unsteered: set[str] = set()
     found = counted(cases, _MOST, unsteered=unsteered)
-    make_one = [number for number, label in enumerate(cases) if label in unsteered or isinstance(found[number], NoTrace)]
+    lacking = {label for label, one in zip(cases, found, strict=True) if isinstance(one, NoTrace)}
+    make_one = [number for number, label in enumerate(cases) if label in unsteered | lacking]
     if not make_one:
         return found
     smallest = min(make_one, key=lambda number: _size(found[number]))

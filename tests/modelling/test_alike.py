@@ -149,7 +149,7 @@ def passes(launches: list[LaunchLine]) -> list[bool]:
 
 @pytest.mark.parametrize("how", ["repeated", "turns", "keys"])
 def test_launches_that_were_alike_are_still_compared(program: Path, how: str) -> None:
-    """A kernel that goes by the address itself cannot do little until it is believed: each launch has its own counts."""
+    """A kernel that goes by the address itself cannot do little until it is believed: all have their own counts."""
     (launches,), (reason,) = counted(program, how)
     assert reason is None
     much = {
