@@ -78,6 +78,7 @@ def trace(
 
     What is said of launches that nothing steers (steering.py) is tried on the smallest case that makes one: if it has
     other counts with its inputs and all that launches before left, that is not believed, and all cases are counted so.
+    One without counts may have made such a launch that failed for want of its inputs.
     """
     counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
     steered = replace(_MOST, inputs=False, steering=False)
@@ -85,7 +86,8 @@ def trace(
         return counted(cases, steered)
     unsteered: set[str] = set()
     found = counted(cases, _MOST, unsteered=unsteered)
-    make_one = [number for number, label in enumerate(cases) if label in unsteered]
+    lacking = {label for label, one in zip(cases, found, strict=True) if isinstance(one, NoTrace)}
+    make_one = [number for number, label in enumerate(cases) if label in unsteered | lacking]
     if not make_one:
         return found
     smallest = min(make_one, key=lambda number: _size(found[number]))

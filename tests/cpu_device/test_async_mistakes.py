@@ -121,6 +121,16 @@ def test_the_words_name_what_is_not_ordered(build_checked):
     assert re.search(r"here, expect_tx in line \d+$", what)
 
 
+def test_a_product_is_named_by_its_own_line(build_checked):
+    """It is in a function that is called in another one, with what becomes of the product in a lambda."""
+    program, code = build_checked("async_mistakes"), SOURCE.read_text()
+    said = program.found("product_barrier_before_wait", "wrong")[1]
+    lines = {one.other_line for of in reports(said, program.executable, code) for one in of.findings}
+    assert lines
+    for line in lines:
+        assert "wgmma.mma_async" in "".join(code.splitlines()[line - 1 : line + 1])
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_the_program_is_ptx(tmp_path):

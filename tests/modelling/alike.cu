@@ -99,6 +99,15 @@ int main(int, char** words) {
             float* even = c + (reinterpret_cast<uintptr_t>(c) & 4096) / 4;
             for (int k : {what == 'u' ? 0 : 1024, 1024})
                 uneven_kernel<<<blocks, threads>>>(a, even + k, n);
+        } else if (what == 'r' || what == 't') { // many alike, then others for good or in turns
+            float* even = c + (reinterpret_cast<uintptr_t>(c) & 4096) / 4;
+            for (int k = 0; k < 30; ++k)
+                uneven_kernel<<<blocks, threads>>>(
+                    a, even + (k >= 6 && (what == 'r' || k % 2 == 0) ? 1024 : 0), n);
+        } else if (what == 'k') { // few are alike, and the last of these does more
+            float* even = c + (reinterpret_cast<uintptr_t>(c) & 4096) / 4;
+            for (int k = 0; k < 32; ++k)
+                uneven_kernel<<<blocks, threads>>>(a, even + (k % 4 == 3 ? 1024 : 0), n - k / 4);
         } else if (what == 'p') { // the same place of a line, and others
             for (int k : {0, 32, 1, 33})
                 plain_kernel<<<blocks, threads>>>(a, c + k, n, 100, 0);

@@ -859,6 +859,53 @@ __device__ __forceinline__ void multiply_together(float (&d)[4]) {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
+// Of factors in shared memory, of one in registers, and of a sparse one there.
+__device__ __forceinline__ void begin() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void finish() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+__device__ __forceinline__ void multiply_at(float (&d)[4], unsigned long long a, unsigned long long b,
+                                            int adds) {
+    begin();
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %6, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, p, 1, -1, 0, 0;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "l"(a), "l"(b), "r"(adds));
+    finish();
+}
+__device__ __forceinline__ void multiply_words(float (&d)[4], const int* a, unsigned long long b, int adds) {
+    begin();
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %9, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, p, "
+        "1, -1, 0;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
+    finish();
+}
+__device__ __forceinline__ void multiply_sparse(float (&d)[4], const int* a, unsigned long long b, int places,
+                                                int adds) {
+    begin();
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %10, 0;\n"
+        "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, "
+        "%9, 1, p, 1, -1, 0;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(places), "r"(adds));
+    finish();
+}
+__device__ __forceinline__ void multiply_bytes(int (&d)[4], unsigned long long b) {
+    begin();
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8.satfinite {%0, %1, %2, %3}, %4, %5, 1;"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "l"(0ull), "l"(b));
+    finish();
+}
+__device__ unsigned long long descriptors[64];
 __device__ __forceinline__ void load_box(void* to, const void* map, int at, unsigned long long* barrier) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, 0}], "
@@ -884,6 +931,104 @@ KERNEL(by_a_sum_at_an_index) {
     for (int k = 0; k < n; ++k)
         multiply_together(*reinterpret_cast<float (*)[4]>(d + 4 * (k % 3)));
     out[i] = work(in, static_cast<int>(d[5]));
+}
+#define KEPT(d) out[i] = d[0] + d[1] + d[2] + d[3]
+KERNEL(by_the_first_descriptor) {
+    PLACE;
+    float d[4] = {};
+    multiply_at(d, descriptors[n], 0, 1);
+    KEPT(d);
+}
+KERNEL(by_the_second_descriptor) {
+    PLACE;
+    float d[4] = {};
+    multiply_at(d, 0, 64 | (ints[n] & 7), 1);
+    KEPT(d);
+}
+KERNEL(by_whether_a_product_adds) {
+    PLACE;
+    float d[4] = {};
+    multiply_at(d, 0, 0, ints[n]);
+    KEPT(d);
+}
+KERNEL(by_whether_a_sum_is_added_to) {
+    PLACE;
+    float d[4] = {};
+    multiply_at(d, 0, 0, 0);
+    multiply_at(d, 0, 0, d[1] > 0);
+    KEPT(d);
+}
+KERNEL(by_where_a_sum_lies) {
+    PLACE;
+    float d[16] = {};
+    multiply_at(*reinterpret_cast<float (*)[4]>(d + 4 * (ints[n] & 3)), 0, 0, 1);
+    out[i] = d[0] + d[5];
+}
+KERNEL(by_the_descriptor_beside_words) {
+    PLACE;
+    float d[4] = {};
+    multiply_words(d, ints + i, descriptors[n], 1);
+    KEPT(d);
+}
+KERNEL(by_whether_a_product_of_words_adds) {
+    PLACE;
+    float d[4] = {};
+    multiply_words(d, ints + i, 0, ints[n]);
+    KEPT(d);
+}
+KERNEL(by_the_descriptor_of_a_sparse_product) {
+    PLACE;
+    float d[4] = {};
+    multiply_sparse(d, ints + i, descriptors[n], 0x44444444, 1);
+    KEPT(d);
+}
+KERNEL(by_whether_a_sparse_product_adds) {
+    PLACE;
+    float d[4] = {};
+    multiply_sparse(d, ints + i, 0, 0x44444444, ints[n]);
+    KEPT(d);
+}
+KERNEL(by_a_sum_of_a_sparse_product) {
+    PLACE;
+    float d[4] = {};
+    multiply_sparse(d, ints + i, 0, 0x44444444, 1);
+    out[i] = work(in, static_cast<int>(d[3]));
+}
+KERNEL(by_a_descriptor_of_bytes) {
+    PLACE;
+    int d[4] = {};
+    multiply_bytes(d, descriptors[n]);
+    KEPT(d);
+}
+KERNEL(plain_bytes) {
+    PLACE;
+    int d[4] = {};
+    multiply_bytes(d, n);
+    KEPT(d);
+}
+KERNEL(plain_words_of_a_factor) {
+    PLACE;
+    float d[4] = {};
+    for (int k = 0; k < n; ++k)
+        multiply_words(d, ints + 4 * k + i, 4 * k, k > 0);
+    KEPT(d);
+}
+KERNEL(plain_places_of_a_sparse_factor) {
+    PLACE;
+    float d[4] = {};
+    for (int k = 0; k < n; ++k)
+        multiply_sparse(d, ints + 4 * k + i, 4 * k, ints[k], k > 0);
+    KEPT(d);
+}
+// Four words are there before it is known whether the product adds.
+KERNEL(plain_words_that_are_kept) {
+    PLACE;
+    float d[4] = {};
+    for (int k = 0; k < n; ++k) {
+        const int words[4] = {ints[i + k], ints[i + 1], ints[i + 2], ints[i + 3]};
+        multiply_words(d, words, 4 * k, k > 0);
+    }
+    KEPT(d);
 }
 KERNEL(by_where_a_box_lies) {
     __shared__ alignas(128) float tile[512];

@@ -141,6 +141,25 @@ def test_one_that_is_like_another_only_in_its_first_block_is_counted(program: Pa
     assert figures([launches[1]]) == figures([alone]) == figures([like])
 
 
+def passes(launches: list[LaunchLine]) -> list[bool]:
+    """Of each launch whether its blocks made many."""
+    few = launches[0].threads_instructions[0] / launches[0].traced
+    return [launch.threads_instructions[0] / launch.traced > 5 * few for launch in launches]
+
+
+@pytest.mark.parametrize("how", ["repeated", "turns", "keys"])
+def test_launches_that_were_alike_are_still_compared(program: Path, how: str) -> None:
+    """A kernel that goes by the address itself cannot do little until it is believed: all have their own counts."""
+    (launches,), (reason,) = counted(program, how)
+    assert reason is None
+    much = {
+        "repeated": [number >= 6 for number in range(30)],
+        "turns": [number >= 6 and number % 2 == 0 for number in range(30)],
+        "keys": [number % 4 == 3 for number in range(32)],
+    }
+    assert passes(launches) == much[how]
+
+
 def test_a_launch_that_is_steered_needs_what_like_ones_left_out(program: Path) -> None:
     """In the second call, which then is the first of another process. There all blocks are run."""
     _, reasons = counted(program, "later")

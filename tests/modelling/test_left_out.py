@@ -228,6 +228,23 @@ def test_what_is_said_is_believed_where_the_smallest_case_of_which_it_is_said_is
     assert made == wanted + ([] if believed else [(["a", "b"], steered)])
 
 
+def test_what_is_said_is_tried_on_a_case_without_counts_if_no_other_makes_such_a_launch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may have failed in one, for want of its inputs."""
+
+    def traced(*given: object, **_: object) -> tuple[CallCounts | NoTrace, ...]:
+        cases, spares = given[3:]
+        assert isinstance(cases, list)
+        assert isinstance(spares, Spares)
+        return tuple(NoTrace("a launch failed") if case == "b" and spares.steering else MADE for case in cases)
+
+    monkeypatch.setattr(tracing, "_seems_unsteered", lambda _: True)
+    monkeypatch.setattr(tracing, "_traced", traced)
+    found = tracing.trace(CpuDevice(), Path("judge"), Path("worker"), ["a", "b"], wanted=load(), seed=1)
+    assert found == (MADE, MADE)
+
+
 @pytest.mark.parametrize("threads", ["1", "4"])
 def test_the_block_that_is_the_last_is_in_the_sample(program: Path, tmp_path: Path, threads: str) -> None:
     """However many blocks this host runs at a time, and whichever of them takes longest."""

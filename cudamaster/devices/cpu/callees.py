@@ -26,11 +26,13 @@ PURE = matching(
     r"|^_Z\d+__(?:byte_perm|brev|clz|popc|ffs|mulhi|umulhi|funnelshift|float_as|int_as|uint_as|double_as|\w+2(?:float|int)_r)"
     r"|^_Z\d+__b?(?:float|half|low|high)\w*2float"
 )
+# One of these, which is given two registers' bits and a predicate; what lies elsewhere is not its own.
+_COMPARES = matching(r"^_ZN14cudamaster_cpu3ptx4setpI\w+EEEb")
 # They are told places on the stack, and change four bytes at each: registers of the thread. Those of a warpgroup do so
 # when somebody waits for them.
 MULTIPLIES = matching(r"^_ZN14cudamaster_cpu3ptx8mma_syncI")
-OF_WARPGROUP = matching(r"^_ZN14cudamaster_cpu3ptx15wgmma_mma_async(?:_sp)?I")
-_GIVEN = re.compile(r"EJ((?:RK?[jif]|Pv|[jybix]|S[0-9A-Z]*_)+)EEEv\w+$")  # all that such a function is given
+OF_WARPGROUP = matching(r"^_ZN14cudamaster_cpu3ptx(?:15wgmma_mma_async|18wgmma_mma_async_sp)I")
+_GIVEN = re.compile(r"J((?:RK?[jif]|Pv|[jybix]|S[0-9A-Z]*_)+)EEEv\w+$")  # all that such a function is given
 _EACH = re.compile(r"RK?[jif]|Pv|[jybix]|S[0-9A-Z]*_")
 WORD = "j"  # an element of a factor, or where those of a sparse one are: no work hangs on it
 WAITS = matching(r"^cudamaster_cpu_wgmma_wait$")
@@ -54,9 +56,9 @@ ANSWERS = matching(
     r"|cluster_\w+|in_block|rank_of|in_clusters|cooperative|proxy_fence|registers|copy_\w+|bulk_\w+|tensor_\w+|wgmma_\w+"
     r"|mbarrier_\w+)$"
 )
-# Those of one, two and three arguments in registers; what lies in other registers then is not theirs.
+# Those of no, one, two and three arguments in registers; what lies in other registers then is not theirs.
 _FEW_ARGUMENTS = matching(
-    r"^cudamaster_cpu_(?:(wgmma_wait|shared_place|shared_address|cluster_place|space|rank_of|cluster_arrive|copy_wait|proxy_fence"
+    r"^cudamaster_cpu_(?:wgmma_fence|wgmma_commit|(wgmma_wait|shared_place|shared_address|cluster_place|space|rank_of|cluster_arrive|copy_wait|proxy_fence"
     r"|registers|mbarrier_inval)|(tensor_load|tensor_store|mbarrier_init|mbarrier_bytes|copy_arrive|in_block|bulk_wait)"
     r"|(tensor_multicast|mbarrier_wait|bulk_store))$"
 )
@@ -81,6 +83,12 @@ def exchange(name: str) -> str:
 
 
 @lru_cache
+def hangs_on(name: str) -> int:
+    """The bits of what a pure function is given, at most."""
+    return bits_of(*ARGUMENTS[:3]) if _COMPARES(name) else PASSED
+
+
+@lru_cache
 def given(name: str) -> int:
     """The bits of what an exchange is given."""
     types = _TYPES_GIVEN.fullmatch(name)
@@ -101,4 +109,4 @@ def operands(name: str) -> Sequence[str] | None:
 def asked(function: str) -> int:
     """The bits of the registers in which one of the executor's functions is given integers and addresses."""
     few = _FEW_ARGUMENTS(function)
-    return bits_of(*ARGUMENTS[: few.lastindex]) if few else INTEGERS
+    return bits_of(*ARGUMENTS[: few.lastindex or 0]) if few else INTEGERS

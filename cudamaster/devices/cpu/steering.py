@@ -291,7 +291,7 @@ def _called(step: Instruction, function: Function, state: _State) -> _State:
         function.steered |= not callees.PLACES(name) and bool(taint & bits_of("rdi"))
         result = 0
     elif callees.PURE(name):
-        result = RESULTS if taint & PASSED or passes else 0
+        result = RESULTS if (taint | stack) & callees.hangs_on(name) else 0
     elif callees.ATOMICS(name):
         function.steered |= bool(taint & bits_of("rdi"))  # where; the answer is of memory
         function.wild |= bool(passes)

@@ -89,11 +89,10 @@ struct Alike {
     std::map<unsigned long long, Like> written;
     Count call = 0;
     const Like* of_call = nullptr;
-    unsigned agreed = 0; // launches whose drawn blocks did the same
+    unsigned agreed = 0; // launches whose drawn blocks did the same, since one's did not
 };
-constexpr unsigned kLeastAgreed = 2,
-                   kAgreedOfCompared = 4; // behind so many blocks are drawn of one in so many
-constexpr size_t kMostAlike = 1000;       // that are kept
+constexpr unsigned kLeastAgreed = 2; // behind so many one block is drawn of each
+constexpr size_t kMostAlike = 1000;  // that are kept
 
 struct Recording {
     bool on = false;
@@ -555,10 +554,10 @@ void keep_to_first(const Job& job, Launch& launch) {
     launch.stage = Stage::kAll;
 }
 
-// Some of the clusters that these blocks are in, at least one.
-std::vector<unsigned long long> draw_of(const Job& job, const Work& blocks) {
+// At most so many of the clusters that these blocks are in, at least one.
+std::vector<unsigned long long> draw_of(const Job& job, const Work& blocks, unsigned most) {
     std::set<unsigned long long> found;
-    for (unsigned i = 0; i < kLeastDrawn; ++i) {
+    for (unsigned i = 0; i < most; ++i) {
         const auto block =
             std::next(blocks.begin(), static_cast<long>(drawn_below(blocks.size(), state().seed)))->first;
         found.insert(block - block % job.cluster_size);
@@ -692,13 +691,9 @@ bool wants_pass(const Job& job, unsigned pass) {
     if (launch->units.apart && pass > 0)
         return wants_pass_for_units(job, *launch);
     if (pass == 1 && (recording.like = one_like(job, *launch))) {
-        const unsigned agreed = recording.alike[recording.compared].agreed;
-        if (agreed >= kLeastAgreed && drawn_below(kAgreedOfCompared, recording.seed)) {
-            take_counts_of(job, *recording.like);
-            return false;
-        }
+        const bool agreed = recording.alike[recording.compared].agreed >= kLeastAgreed;
         keep_to_first(job, *launch);
-        launch->drawn = draw_of(job, recording.like->blocks);
+        launch->drawn = draw_of(job, recording.like->blocks, agreed ? 1 : kLeastDrawn);
         return true;
     }
     if (pass == 2 && recording.like) {
@@ -707,6 +702,7 @@ bool wants_pass(const Job& job, unsigned pass) {
             take_counts_of(job, *recording.like);
             return false;
         }
+        recording.alike[recording.compared].agreed = 0;
         go_on_unlike(job, *launch);
     }
     pass -= recording.unlike; // the one that found that out
