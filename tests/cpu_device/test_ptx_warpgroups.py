@@ -22,6 +22,7 @@ ENDS = [
     ("changed", 9, "accumulators that were changed behind a product and without wgmma.fence since"),
     ("changed-too-early", 9, "accumulators that were changed before their wgmma was waited for"),
     ("fenced-again", 0, ""),
+    ("ring", 0, ""),
 ]
 
 

@@ -55,6 +55,29 @@ template <int left> __global__ void __launch_bounds__(128) product_kernel(float*
         out[4 * t + i] = d[i];
 }
 
+// One product is always on its way: as many as eight onto each of two sets of accumulators, by turns.
+__global__ void __launch_bounds__(128) ring_kernel(float* out) {
+    extern __shared__ __align__(1024) unsigned short shared[];
+    unsigned t = threadIdx.x;
+    for (unsigned i = t; i < 64 * 16 + 8 * 16; i += 128)
+        shared[i] = 0x3f80;
+    asm volatile("fence.proxy.async;" ::: "memory");
+    __syncthreads();
+    unsigned long long start = __cvta_generic_to_shared(shared) >> 4;
+    unsigned long long a = start | 8ull << 16 | 16ull << 32, b = (start + 128) | 8ull << 16 | 16ull << 32;
+    float even[4] = {1, 1, 1, 1}, odd[4] = {1, 1, 1, 1};
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (int k = 0; k < 16; ++k) {
+        multiply(k % 2 ? odd : even, a, b);
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    }
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int i = 0; i < 4; ++i)
+        out[4 * t + i] = even[i] == 129 && odd[i] == 129 ? 17 : 0;
+}
+
 int main(int, char** names) {
     float* out;
     static float got[512];
@@ -74,6 +97,8 @@ int main(int, char** names) {
         product_kernel<kTooEarly><<<1, 128, bytes>>>(out);
     else if (is("fenced-again"))
         product_kernel<kFencedAgain><<<1, 128, bytes>>>(out);
+    else if (is("ring"))
+        ring_kernel<<<1, 128, bytes>>>(out);
     else if (is("no-fence-of-proxies"))
         product_kernel<kProxy><<<1, 128, bytes>>>(out);
     else if (is("no-fence"))
