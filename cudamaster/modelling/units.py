@@ -7,10 +7,11 @@ import math
 from cudamaster.modelling.observed import LaunchLine
 
 ONE_OF = 64  # units of work one is taken, where nothing is known of them
-_MOST_TAKEN, _LEAST_TAKEN = 32, 5  # where there are few, as many as these events allow:
+_MOST_TAKEN, _LEAST_TAKEN = 32, 16  # where there are few, as many as these events allow:
 _EVENTS_TAKEN = 100e6
 _AS_MANY = 1.25  # times as many as are enough where one part of the units is longer than others
-_LEAST_UNITS = 4  # that the block took behind the first that was left out
+_FEWER = 0.75  # so it comes to an end
+_LEAST_UNITS = 10  # that the block took behind the first that was left out
 _MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
 _MOST_OF_UNIT = 0.5  # that other blocks do, in the mean, if none is left
 _MOST_UNSURE = 0.05  # of a launch's events: the standard error of those that were not executed
@@ -40,12 +41,12 @@ def closer(line: LaunchLine) -> int:
     if line.units is None or not _none_left(line):
         return 0
     before, taken, least, _, _ = line.units
-    one_of = (least - before) / max(taken - before, 1)
+    one_of = line.of_unit[4]
     wanted = min(max(_EVENTS_TAKEN * taken / (line.events + line.dropped), _LEAST_TAKEN), _MOST_TAKEN)
     if taken - before >= _LEAST_UNITS:
         wanted = max(wanted, _AS_MANY * (taken - before) * _unsure(line) / _MOST_UNSURE)
     fewer = (least - before) // math.ceil(wanted) if math.isfinite(wanted) else 0
-    return fewer if 1 < fewer <= one_of / 2 else 0
+    return fewer if 1 < fewer <= _FEWER * one_of else 0
 
 
 def _unsure(line: LaunchLine) -> float:
@@ -53,7 +54,7 @@ def _unsure(line: LaunchLine) -> float:
 
     One was taken of each so many that follow each other. So it goes by how much two that do so differ: if some part of
     the units is longer than others, that part has its share."""
-    count, _, squares = line.of_unit
+    count, _, squares, _, _ = line.of_unit
     if line.units is None or count < _LEAST_UNITS - 1:
         return math.inf
     of_mean = math.sqrt(squares / 2 / (count - 1) / count)
@@ -61,13 +62,17 @@ def _unsure(line: LaunchLine) -> float:
 
 
 def longer(line: LaunchLine) -> float:
-    """How many times as much there was as was recorded, where a first part stands for the whole, or units of work."""
+    """How many times as much there was as was recorded, where a first part stands for the whole, or units of work.
+
+    Each unit behind the first that was left out stands for as many as one was taken of, the last for what is left."""
     if not line.events:
         return 1.0
     all_events = float(line.events + line.dropped)
     if line.units is not None:
         before, taken, least, most, events = line.units
-        all_events += (all_events - events) * ((least + most) / 2 - taken) / (taken - before)
+        *_, of_last, one_of = line.of_unit
+        last = (least + most) / 2 - before - one_of * (taken - before)
+        all_events = events + max(one_of * (all_events - events) + last * of_last, all_events - events)
     return all_events / line.events
 
 

@@ -29,7 +29,16 @@ IN_CODE = {
     "counts.py": {"_WAVEFRONT_BYTES"},
     "folding.py": {"VERSION"},
     "units.py": {
-        *("ONE_OF", "_MOST_TAKEN", "_LEAST_TAKEN", "_EVENTS_TAKEN", "_AS_MANY", "_LEAST_UNITS", "_MOST_BEFORE"),
+        *(
+            "ONE_OF",
+            "_MOST_TAKEN",
+            "_LEAST_TAKEN",
+            "_EVENTS_TAKEN",
+            "_AS_MANY",
+            "_FEWER",
+            "_LEAST_UNITS",
+            "_MOST_BEFORE",
+        ),
         *("_MOST_OF_UNIT", "_MOST_UNSURE", "_HALVINGS", "_FIRST", "_LAST"),
     },
     "makeup.py": {"_LEAST"},

@@ -238,6 +238,7 @@ struct Units {
     Spread events_each;                     // events of a unit from then on,
     double squares = 0;                     // and the sum of the squares of how much two that follow differ
     Count events = 0, of_last = 0;          // until the unit at hand, and of the one before
+    Count first_asked = 0, of_first = 0;    // instructions of threads until the first unit, and of that
     SoFar earlier, before_earlier;          // the second at half as many units as the first
     unsigned left = 0;                      // as the last block has left the counter
     Count look = 0, closer = 0; // the unit that a block looks for, and how much nearer the next one is

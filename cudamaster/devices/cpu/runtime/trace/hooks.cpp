@@ -52,8 +52,6 @@ constexpr Count kLongBlock = 1'000'000;
 constexpr unsigned kMultiplicationsOfEvent = 4;
 constexpr unsigned kBytesOfAccess = 4; // of what a copy in bulk moves
 constexpr unsigned kTogether = 16;     // blocks of a cooperative launch that are recorded
-constexpr Count kFewUnits =
-    6; // of work that are taken of a launch at least, if it is known how many there are
 constexpr Count kPatienceOfTrials = 20'000;
 constexpr Count kPatience = 200'000; // yields of blocks while others are left out: they wait for one of those
 
@@ -126,14 +124,13 @@ struct Recording {
     bool unlike = false;         // they did not
     Count host_instructions = 0; // since the last event
     Count launches = 0, calls = 0;
-    unsigned made = 0;                  // launches of the call at hand so far
-    unsigned needed = 0;                // the last of them whose results somebody needs
-    unsigned needed_then = ~0u;         // the same of the call before
-    bool lacking = false;               // nobody has what blocks of some launch would have left
-    bool empty = false;                 // nor what inputs would have held
-    Count one_unit_of = 0;              // units of work is taken, at least; 0: all are
-    std::map<const void*, Count> units; // of work that there were of a kernel's last launch
-    bool shared = false;                // the host may read what launches left, and nobody sees it
+    unsigned made = 0;          // launches of the call at hand so far
+    unsigned needed = 0;        // the last of them whose results somebody needs
+    unsigned needed_then = ~0u; // the same of the call before
+    bool lacking = false;       // nobody has what blocks of some launch would have left
+    bool empty = false;         // nor what inputs would have held
+    Count one_unit_of = 0;      // units of work is taken, at least; 0: all are
+    bool shared = false;        // the host may read what launches left, and nobody sees it
 };
 
 __thread bool left_out; // the block of this OS thread was ended at its limit
@@ -636,15 +633,6 @@ bool wants_pass_for_units(const Job& job, Launch& launch) {
     return !launch.drawn.empty();
 }
 
-// Of how many of a kernel's units of work one is taken: fewer, if its last launch had so few that they would say too little.
-Count one_unit_of(const void* function) {
-    const Recording& recording = state();
-    auto found = recording.units.find(function);
-    return found == recording.units.end()
-               ? recording.one_unit_of
-               : std::clamp<Count>(found->second / kFewUnits, 2, recording.one_unit_of);
-}
-
 // By what the blocks so far have cost: the sample, whether others are run, and if not, which ones to compare with it.
 void plan_others(const Job& job, Launch& launch) {
     Recording& recording = state();
@@ -758,10 +746,8 @@ void launch_ends(const Job& job) {
         return;
     recording.recorded += launch->events;
     recording.lacking |= launch->hollow;
-    if (launch->units.apart) {
+    if (launch->units.apart)
         recording.left_counters[launch->units.counter] = launch->units.left;
-        recording.units[job.launch->function] = (launch->units.least + launch->units.most) / 2;
-    }
     if (launch->talks && !launch->units.apart) // but for its own counter
         needs_results();
     if (launch->overwritten)
@@ -827,7 +813,7 @@ void block_begins(Worker& self, unsigned long long number) {
     if (launch->stage == Stage::kFirstBlock && recording.one_unit_of > 1 && self.job->blocks > 1 &&
         self.job->cluster_size == 1) {
         units = &launch->units;
-        units->each = one_unit_of(self.job->launch->function);
+        units->each = recording.one_unit_of;
         units->seed = recording.given_seed + recording.made; // the same whatever launches before drew
     }
     if (!self.observer)

@@ -19,7 +19,8 @@ namespace {
 constexpr Count kEventsBefore = 2'000'000; // of a block, before units are left out,
 constexpr Count kUnitsBefore = 4;          // and units, but
 constexpr Count kLongUnit = 4'000'000;     // one of so many events is enough
-constexpr Count kLooks = 16;               // for the last unit, at most
+constexpr Count kOfFirst = 16; // the first has at least that part of a unit, or it was asked for ahead
+constexpr Count kLooks = 16;   // for the last unit, at most
 
 } // namespace
 
@@ -82,6 +83,7 @@ void takes_unit(const void* address, unsigned bytes) {
     unsigned now = *counter;
     if (!of.asked++) {
         of.events = recorder ? so_far(*recorder) : 0;
+        of.first_asked = instructions;
         of.last = now;
         return;
     }
@@ -105,8 +107,13 @@ void takes_unit(const void* address, unsigned bytes) {
         const double more = static_cast<double>(of_unit) - static_cast<double>(of_last);
         of.squares += of.events_each.count > 1 ? more * more : 0;
     }
+    if (of.asked == 2)
+        of.of_first = instructions - of.first_asked;
     const bool enough = events > kEventsBefore && of.asked > kUnitsBefore;
     if (!of.apart && (enough || of_unit > kLongUnit)) {
+        // Who asks before it has done anything knows of more units than it has done.
+        if (of.of_first < (instructions - of.first_asked) / (of.asked - 1) / kOfFirst)
+            return counts_something_else(of);
         of.apart = true;
         of.taken_before = of.asked - 1;
         of.events_before = events;
