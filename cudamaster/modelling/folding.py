@@ -27,7 +27,15 @@ from cudamaster.modelling.counts import (
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import WARP
 from cudamaster.modelling.memory import SECTOR_BYTES
-from cudamaster.modelling.observed import SPREADS, EventLine, LaunchLine, Sums, TrafficLine
+from cudamaster.modelling.observed import (
+    CUT_SPREADS,
+    SPREADS,
+    WHOLE_SPREADS,
+    EventLine,
+    LaunchLine,
+    Sums,
+    TrafficLine,
+)
 from cudamaster.profiling.ptxas import Usage
 
 VERSION = 6  # of what is counted, and how
@@ -67,6 +75,19 @@ def counts_of(
         events=tuple(merged),
         note="; ".join(dict.fromkeys(notes)),
     )
+
+
+def _as_if_all_cut(line: LaunchLine) -> LaunchLine:
+    """A launch of which long threads recorded a first part, with all its spreads as far as that went: so all of its
+    figures are to be multiplied by the same."""
+    if not line.dropped or not line.events:
+        return line
+    cut = 1 + line.dropped / line.events
+    spreads = {}
+    for name in (*WHOLE_SPREADS, *CUT_SPREADS):
+        total, count, largest = getattr(line, name)
+        spreads[name] = total / cut if name in WHOLE_SPREADS else total, count, largest / cut
+    return line.model_copy(update=spreads)
 
 
 def _took_all(line: LaunchLine) -> bool:
@@ -109,6 +130,7 @@ def _shared_traffic(line: TrafficLine, launch: LaunchLine) -> TrafficLine:
 
 def _launch(line: LaunchLine, code: Code, usage: Sequence[Usage], wanted: Gpu) -> Launch:
     """Counts of the whole launch, of those of the traced blocks."""
+    line = _as_if_all_cut(line)
     if _took_all(line):
         line = _shared_out(line)
     # Threads of which only a part was kept stand for the whole, and so do units of work.

@@ -117,6 +117,10 @@ SPREADS = (
     *("cluster_fences", "cluster_barriers", "grid_barriers", "fences", "tickets", "slept_ns"),
     *("way_instructions", "way_waits", "way_cold_waits", "way_far_waits", "way_remote_waits"),
 )
+# What goes on being counted where a thread's record is cut off; and what does not, of which the largest is nevertheless
+# that of a whole warp, or block.
+WHOLE_SPREADS = ("barriers", "cluster_fences", "cluster_barriers", "grid_barriers", "fences", "tickets", "slept_ns")
+CUT_SPREADS = tuple(set(SPREADS) - set(WHOLE_SPREADS) - {"block_instructions"})
 _ANY = TypeAdapter(Annotated[LaunchLine | EventLine | MarkLine, Field(discriminator="event")])
 
 

@@ -50,6 +50,7 @@ CALLS = (
     "functions of the library",
     "large copy",
     "prefix sums",
+    "long threads",
     "cooperative",
     "several events",
     "host",
@@ -511,6 +512,17 @@ def test_blocks_that_cost_more_and_more(calls: Mapping[str, CallCounts | NoTrace
     threads = 1024 * 128
     assert loads(launch)[0] == pytest.approx(threads * threads / 2 / 32, rel=0.1)
     assert traced(launch) < 64
+    # The last thread does twice as much as the mean, and less of it is recorded.
+    assert launch.instructions_of_warp.largest == pytest.approx(2 * launch.instructions_of_warp.mean, rel=0.06)
+    assert launch.way_of_block is not None
+    assert launch.way_of_block.waits.largest == pytest.approx(2 * launch.way_of_block.waits.mean, rel=0.06)
+
+
+def test_what_is_counted_behind_a_cut_off_record_is_not_scaled(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """A thread makes 200,000 passes, of which it records a part, and meets the others once."""
+    launch = only(calls, "long threads")
+    assert loads(launch)[0] == pytest.approx(2 * 200_000, rel=0.01)
+    assert launch.barriers.mean == launch.barriers.largest == 1
 
 
 def test_a_block_may_wait_for_the_one_before(calls: Mapping[str, CallCounts | NoTrace]) -> None:

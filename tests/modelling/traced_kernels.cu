@@ -303,6 +303,15 @@ __global__ void heap_kernel(float* out) {
     delete[] own;
 }
 
+// More steps of a thread than are recorded, and one barrier.
+__global__ void long_kernel(const float* in, float* out) {
+    float sum = 0.0f;
+    for (int i = 0; i < 200000; ++i)
+        sum += in[i % 1024];
+    __syncthreads();
+    out[threadIdx.x] = sum;
+}
+
 __global__ void prefix_kernel(const float* in, float* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
@@ -558,6 +567,7 @@ int main(int argc, char**) {
     recorded([&] { library_kernel<<<1, 32>>>(in, out, 64); });
     recorded([&] { copy_kernel<<<n / 256, 256>>>(in, out, n, 1); });
     recorded([&] { prefix_kernel<<<1024, 128>>>(in, out); });
+    recorded([&] { long_kernel<<<1, 64>>>(in, out); });
     recorded([&] {
         void* arguments[] = {&out};
         cudaLaunchCooperativeKernel(grid_kernel, dim3(6), dim3(64), arguments);

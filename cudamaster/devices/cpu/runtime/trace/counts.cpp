@@ -95,7 +95,7 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     tickets.add(counts.tickets);
     slept_ns.add(counts.slept_ns);
     block_instructions.note(counts.all_instructions);
-    ways.note(counts.way);
+    ways.note(counts.way, times_recorded(counts.events, counts.dropped));
     lines.each([this](const LineSet::Entry& entry) {
         Sum& sum = of_block[entry.buffer];
         sum = sectors_of(sum, entry);

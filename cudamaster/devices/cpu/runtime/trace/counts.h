@@ -98,10 +98,12 @@ struct TrafficCounts {
 
 struct Spread {
     Count sum = 0, count = 0, largest = 0;
-    void note(Count value) {
+    void note(Count value) { note(value, 1); }
+    // Of what was recorded in part it is known how many times as much there was: the largest is the largest whole.
+    void note(Count value, double times) {
         sum += value;
         ++count;
-        largest = std::max(largest, value);
+        largest = std::max(largest, static_cast<Count>(static_cast<double>(value) * times));
     }
     void add(const Spread& more) {
         sum += more.sum;
@@ -117,14 +119,19 @@ struct Way {
 };
 struct Ways {
     Spread instructions, waits, cold_waits, far_waits, remote_waits;
-    void note(const Way& way) {
-        instructions.note(way.instructions);
-        waits.note(way.waits);
-        cold_waits.note(way.cold_waits);
-        far_waits.note(way.far_waits);
-        remote_waits.note(way.remote_waits);
+    void note(const Way& way, double times) {
+        instructions.note(way.instructions, times);
+        waits.note(way.waits, times);
+        cold_waits.note(way.cold_waits, times);
+        far_waits.note(way.far_waits, times);
+        remote_waits.note(way.remote_waits, times);
     }
 };
+
+// How many times as much there was as was recorded.
+inline double times_recorded(Count events, Count dropped) {
+    return events ? 1 + static_cast<double>(dropped) / static_cast<double>(events) : 1;
+}
 
 // Executions of a basic block: by warps, and by their threads.
 struct Executions {

@@ -95,6 +95,7 @@ struct WarpTrace {
     Room* room = nullptr;
     unsigned pending = 0; // threads that are still on their way to the next barrier, or their end
     unsigned live = 0;
+    Count events = 0, dropped = 0;
     std::vector<LineRequest> requests; // since the last barrier of the block
     unsigned long long barriers = 0, instructions = 0, waits = 0, cold_waits = 0, far_waits = 0;
     unsigned long long copies_waited = 0; // of the lane that waits most

@@ -82,6 +82,8 @@ void Tracer::merge(unsigned number) {
         next[i] = at[i] != end[i] ? at[i]->key : kDone;
         if (!there)
             continue;
+        warp.events += lanes[i].steps();
+        warp.dropped += lanes[i].dropped;
         counts_.events += lanes[i].steps();
         counts_.dropped += lanes[i].dropped;
         lanes[i].begin = lanes[i].next = lanes[i].end = nullptr;
@@ -583,6 +585,7 @@ void Tracer::begin_block(const Worker& block, const Launch& launch, const Progra
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         WarpTrace& trace = warps_[warp];
         trace.pending = trace.live = std::min(kWarp, threads_ - warp * kWarp);
+        trace.events = trace.dropped = 0;
         trace.barriers = trace.instructions = trace.waits = trace.cold_waits = trace.far_waits =
             trace.copies_waited = trace.remote_waits = 0;
         trace.at_barrier = {};
@@ -795,6 +798,7 @@ void Tracer::end_block() {
             clusters = std::max<Count>(clusters, lanes_[i].cluster_barriers);
             slept = std::max<Count>(slept, lanes_[i].slept_ns + lanes_[i].waited_cycles * 1000 / clock_mhz());
         }
+        const double times = times_recorded(trace.events, trace.dropped);
         most_copies = std::max(most_copies, copies);
         counts_.cluster_fences.note(of_cluster);
         counts_.fences.note(fences);
@@ -803,11 +807,11 @@ void Tracer::end_block() {
         counts_.cluster_barriers.note(clusters);
         counts_.slept_ns.note(slept);
         counts_.barriers.note(trace.barriers + waits);
-        counts_.waits.note(trace.waits + trace.copies_waited + copies);
-        counts_.cold_waits.note(trace.cold_waits + trace.copies_waited + copies);
-        counts_.far_waits.note(trace.far_waits + trace.copies_waited + copies);
-        counts_.remote_waits.note(trace.remote_waits);
-        counts_.instructions.note(trace.instructions);
+        counts_.waits.note(trace.waits + trace.copies_waited + copies, times);
+        counts_.cold_waits.note(trace.cold_waits + trace.copies_waited + copies, times);
+        counts_.far_waits.note(trace.far_waits + trace.copies_waited + copies, times);
+        counts_.remote_waits.note(trace.remote_waits, times);
+        counts_.instructions.note(trace.instructions, times);
         instructions += trace.instructions;
     }
     counts_.all_instructions = instructions;
