@@ -77,9 +77,9 @@ class LaunchLine(_Line):
     # Of units of work that the first block took from a counter: how many until some were left out, and in all; how many
     # there are, at least and at most; and the block's events until then.
     units: tuple[int, int, int, int, int] | None = None
-    # Of how many of them the block's events are known, the sum of these, and that of the squares of how much two that
-    # follow each other differ; those of the last, and of how many units one was taken.
-    of_unit: tuple[int, int, float, int, int] = (0, 0, 0.0, 0, 1)
+    # Of how many of them the block's events are known, the sum of these, and of how much two that follow each other
+    # differ, the sum of the squares, and the largest less both beside it; events of the last, of how many it is one.
+    of_unit: tuple[int, int, float, float, int, int] = (0, 0, 0.0, 0.0, 0, 1)
     # By so many units: far waits of warps and of the block's way, and sectors that were read and written, by buffer.
     earlier: tuple[int, int, int, dict[int, tuple[int, int]]] | None = None
     accesses: tuple[int, int, int]  # of the traced blocks, of others, and how many others were run

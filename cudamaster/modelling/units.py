@@ -12,6 +12,8 @@ _EVENTS_TAKEN = 100e6
 _AS_MANY = 1.25  # times as many as are enough where one part of the units is longer than others
 _FEWER = 0.75  # so it comes to an end
 _LEAST_UNITS = 10  # that the block took behind the first that was left out
+_LEAST_DIFFERENCES = 3  # units whose events are known, where it is asked how much they differ
+_OF_STEP = 1 / 3  # of the square of one that may be a step: where it is, is even in its stretch
 _MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
 _MOST_OF_UNIT = 0.5  # that other blocks do, in the mean, if none is left
 _MOST_UNSURE = 0.05  # of a launch's events: the standard error of those that were not executed
@@ -41,10 +43,12 @@ def closer(line: LaunchLine) -> int:
     if line.units is None or not _none_left(line):
         return 0
     before, taken, least, _, _ = line.units
-    one_of = line.of_unit[4]
+    one_of = line.of_unit[-1]
     wanted = min(max(_EVENTS_TAKEN * taken / (line.events + line.dropped), _LEAST_TAKEN), _MOST_TAKEN)
-    if taken - before >= _LEAST_UNITS:
-        wanted = max(wanted, _AS_MANY * (taken - before) * _unsure(line) / _MOST_UNSURE)
+    if math.isfinite(unsure := _unsure(line)):
+        enough = _AS_MANY * (taken - before) * unsure / _MOST_UNSURE
+        few = taken - before < _LEAST_UNITS  # they say little of others
+        wanted = max(wanted, min(enough, _MOST_TAKEN) if few else enough)
     fewer = (least - before) // math.ceil(wanted) if math.isfinite(wanted) else 0
     return fewer if 1 < fewer <= _FEWER * one_of else 0
 
@@ -53,12 +57,16 @@ def _unsure(line: LaunchLine) -> float:
     """The standard error of a launch's events where units of work were left out, in parts of these.
 
     One was taken of each so many that follow each other. So it goes by how much two that do so differ: if some part of
-    the units is longer than others, that part has its share."""
-    count, _, squares, _, _ = line.of_unit
-    if line.units is None or count < _LEAST_UNITS - 1:
+    the units is longer than others, that part has its share. Of one step between two such parts a third counts: it is
+    anywhere between its two units, which leaves a sixth of its square unknown, where units that differ by chance leave
+    a half. A step is as much as one difference exceeds the one before and the one behind it: a single unit that is
+    longer is none, nor is the first or the last. Those that were not taken differ by themselves, too."""
+    count, _, squares, step_square, _, _ = line.of_unit
+    if line.units is None or count < _LEAST_DIFFERENCES:
         return math.inf
-    of_mean = math.sqrt(squares / 2 / (count - 1) / count)
-    return of_mean * (line.units[3] - line.units[1]) / (longer(line) * line.events)
+    before, taken, _, most, _ = line.units
+    of_mean = math.sqrt((squares - step_square + step_square * _OF_STEP) / 2 / (count - 1) / count)
+    return of_mean * math.sqrt((most - taken) * (most - before)) / (longer(line) * line.events)
 
 
 def longer(line: LaunchLine) -> float:

@@ -37,6 +37,8 @@ IN_CODE = {
             "_AS_MANY",
             "_FEWER",
             "_LEAST_UNITS",
+            "_LEAST_DIFFERENCES",
+            "_OF_STEP",
             "_MOST_BEFORE",
         ),
         *("_MOST_OF_UNIT", "_MOST_UNSURE", "_HALVINGS", "_FIRST", "_LAST"),

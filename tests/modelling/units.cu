@@ -141,6 +141,8 @@ int main(int, char** words) {
         often = 1, heavy = {15000, 0};
     else if (how == "few long ones, the last longer")
         from = 30, light = {15000, 0}, heavy = {30000, 0};
+    else if (how == "few long ones, the last shorter")
+        from = 40, light = {40000, 0}, heavy = {4000, 0}; // and the first
     for (int call = 0; how == "wrapping" && call < 2; ++call) {
         cudamaster_cpu_record(1);
         wrapping_kernel<<<132, kThreads>>>(table, in, out, units);

@@ -243,11 +243,13 @@ struct Units {
     Count taken = 0, taken_before = 0;      // by the first block; of these before any was left out
     Count events_before = 0;                // the block's then
     Spread events_each;                     // events of a unit from then on,
-    double squares = 0;                     // and the sum of the squares of how much two that follow differ
-    Count events = 0, of_last = 0;          // until the unit at hand, and of the one before
-    Count first_asked = 0, of_first = 0;    // instructions of threads until the first unit, and of that
-    SoFar earlier, before_earlier;          // the second at half as many units as the first
-    unsigned left = 0;                      // as the last block has left the counter
+    double squares = 0;                     // and the sum of the squares of how much two that follow differ;
+    double step_square = 0;                 // by how much one of these exceeds those beside it, at most;
+    double last_square = 0, last_but_one = 0; // of these
+    Count events = 0, of_last = 0;            // until the unit at hand, and of the one before
+    Count first_asked = 0, of_first = 0;      // instructions of threads until the first unit, and of that
+    SoFar earlier, before_earlier;            // the second at half as many units as the first
+    unsigned left = 0;                        // as the last block has left the counter
     Count look = 0, closer = 0; // the unit that a block looks for, and how much nearer the next one is
     bool found = false;         // such a block has found one
     Count each = 1;             // of so many units one is taken,

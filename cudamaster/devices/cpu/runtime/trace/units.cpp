@@ -18,7 +18,8 @@ namespace {
 
 constexpr Count kEventsBefore = 2'000'000; // of a block, before units are left out,
 constexpr Count kUnitsBefore = 4;          // and units, but
-constexpr Count kLongUnit = 4'000'000;     // one of so many events is enough
+constexpr Count kLongUnit = 4'000'000;     // one of so many events is enough,
+constexpr Count kEachLong = 12;            // and one of so many is taken then, as there are few
 constexpr Count kOfFirst = 16; // the first has at least that part of a unit, or it was asked for ahead
 constexpr Count kLooks = 16;   // for the last unit, at most
 
@@ -105,7 +106,14 @@ void takes_unit(const void* address, unsigned bytes) {
     if (of.apart) {
         of.events_each.note(of_unit);
         const double more = static_cast<double>(of_unit) - static_cast<double>(of_last);
-        of.squares += of.events_each.count > 1 ? more * more : 0;
+        if (of.events_each.count > 1) {
+            const double square = more * more;
+            // On both sides of a step are at least two units that are alike.
+            if (of.events_each.count > 3)
+                of.step_square = std::max(of.step_square, of.last_square - of.last_but_one - square);
+            of.squares += square;
+            of.last_but_one = std::exchange(of.last_square, square);
+        }
     }
     if (of.asked == 2)
         of.of_first = instructions - of.first_asked;
@@ -115,6 +123,8 @@ void takes_unit(const void* address, unsigned bytes) {
         if (of.of_first < (instructions - of.first_asked) / (of.asked - 1) / kOfFirst)
             return counts_something_else(of);
         of.apart = true;
+        if (of_unit > kLongUnit)
+            of.each = std::min(of.each, kEachLong);
         of.taken_before = of.asked - 1;
         of.events_before = events;
         leaves_units_out();
