@@ -208,10 +208,14 @@ def _waiting_for(what: str) -> Iterator[None]:
                 _board.elsewhere.remove(what)
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _at_once() -> int:
     """One more than the number of cores, because now and then a build waits for another."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores + 1, _MOST_AT_ONCE)
+    return min(cores() + 1, _MOST_AT_ONCE)
 
 
 def _make(part: Part) -> None:

@@ -22,6 +22,8 @@ from cudamaster.devices import cases as progress
 from cudamaster.devices.cpu import counting, steering
 from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.devices.parts import cores
+from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Observing, Ran
 from cudamaster.modelling import units
 from cudamaster.modelling.counts import CallCounts, Launch
@@ -31,6 +33,7 @@ from cudamaster.modelling.observed import AGAIN, WHOLE, EventLine, LaunchLine, c
 from cudamaster.profiling import ptxas
 
 _ALIKE = 0.02
+_SHARES = 4  # of a kernel's cases, which are counted side by side
 _IDLE = {"integer", "control", "other", "shuffle"}  # what loops that wait for another thread are made of
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
 
@@ -73,14 +76,14 @@ def trace(
 ) -> tuple[CallCounts | NoTrace, ...]:
     """What a call does at each case, by their labels; caches are those of the `wanted` GPU.
 
-    In one process, which a fault ends: the cases behind it are run in another one. So is a case that left out what
-    proved to be needed, and what is behind it; if that was a first one, it spares itself less.
+    Every fourth case is in one process, which a fault ends: the cases behind it are run in another one. So is a case
+    that left out what proved to be needed, and what is behind it; if that was a first one, it spares itself less.
 
     What is said of launches that nothing steers (steering.py) is tried on the smallest case that makes one: if it has
     other counts with its inputs and all that launches before left, that is not believed, and all cases are counted so.
     One without counts may have made such a launch that failed for want of its inputs.
     """
-    counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
+    counted = partial(_side_by_side, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
     steered = replace(_MOST, inputs=False, steering=False)
     if not _seems_unsteered(worker) or not cases:
         return counted(cases, steered)
@@ -94,6 +97,38 @@ def trace(
     if _alike(found[smallest], counted([cases[smallest]], steered)[0]):
         return found
     return counted(cases, steered)
+
+
+def _side_by_side(
+    device: Observing,
+    judge: Path,
+    worker: Path,
+    cases: Sequence[str],
+    spares: Spares,
+    *,
+    wanted: Gpu,
+    seed: int,
+    limit_s: float,
+    unsteered: set[str] | None = None,
+) -> tuple[CallCounts | NoTrace, ...]:
+    """`_traced` of a few shares of the cases, as many at a time as there are cores; the last case's share is the first.
+
+    One behind the other in a process may have other counts than alone, so the shares are the same on every machine."""
+    shares = [range(len(cases))[first % _SHARES :: _SHARES] for first in range(len(cases) - 1, -1, -1)][:_SHARES]
+
+    def counted(share: range) -> tuple[CallCounts | NoTrace, ...]:
+        labels = [cases[number] for number in share]
+        return _traced(
+            device, judge, worker, labels, spares, wanted=wanted, seed=seed, limit_s=limit_s, unsteered=unsteered
+        )
+
+    with threads(max(1, min(len(shares), cores()))) as pool:
+        found = {
+            number: one
+            for share, ones in zip(shares, pool.map(counted, shares), strict=True)
+            for number, one in zip(share, ones, strict=True)
+        }
+    return tuple(found[number] for number in range(len(cases)))
 
 
 def _size(counts: CallCounts | NoTrace) -> float:

@@ -28,7 +28,7 @@ from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
-from cudamaster.devices.parts import Part, whole
+from cudamaster.devices.parts import Part, cores, whole
 from cudamaster.devices.process import lock, require_room, run_limited
 from cudamaster.devices.protocol import (
     NEVER_RUN,
@@ -89,7 +89,7 @@ class CpuDevice:
         figures = {
             "device": "CUDA device emulated on the CPU; no hardware profile, times are no measurement of a GPU",
             "processor": toolchain.processor(),
-            "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
+            "cores": str(cores()),
             "compiler": toolchain.version(),
             "instruction set": toolchain.instruction_set(),
             "compute capability": "9.0 (as reported to kernels)",
