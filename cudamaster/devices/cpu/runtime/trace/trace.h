@@ -172,8 +172,12 @@ class Tracer {
     // A step to a thread's own variables, registers mostly: it has no price, and kernels with tiles in registers make a
     // hundred times as many of these as of others. What is dropped goes by them as well.
     void uses_own(Lane& lane, unsigned thread) {
-        if (__builtin_expect(lane.next == lane.end, 0))
-            return uses_own_in_new_room(lane, thread);
+        if (__builtin_expect(lane.next == lane.end, 0)) {
+            if (!lane.begin)
+                return uses_own_in_new_room(lane, thread);
+            ++lane.dropped;
+            return;
+        }
         --lane.end;
     }
     Lane& lane(unsigned thread) { return lanes_[thread]; }
@@ -202,16 +206,17 @@ class Tracer {
     void uses(Lane& lane, Act kind, unsigned long long address, bool asks);
 
   private:
-    __attribute__((noinline)) bool make_room(Lane& lane, unsigned thread);
-    // Where there is no room: the last that callers do, so that they keep nothing for what comes behind.
+    void make_room(Lane& lane, unsigned thread);
+    // The first step of a thread since a barrier: the last that callers do, so that they keep nothing for what comes behind.
     __attribute__((noinline)) void uses_own_in_new_room(Lane& lane, unsigned thread) {
-        lane.end -= make_room(lane, thread);
+        make_room(lane, thread);
+        --lane.end;
     }
     __attribute__((noinline)) void note_in_new_room(Lane& lane, unsigned thread, Act kind,
                                                     unsigned long long address, unsigned bytes,
                                                     const void* site) {
-        if (make_room(lane, thread))
-            note(lane, thread, kind, address, bytes, site);
+        make_room(lane, thread);
+        note(lane, thread, kind, address, bytes, site);
     }
     void arrive(unsigned warp);
     void merge(unsigned warp); // warps.cpp
@@ -371,8 +376,12 @@ inline void Tracer::uses(Lane& lane, Act kind, unsigned long long address, bool 
 
 inline void Tracer::note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
                          const void* site) {
-    if (__builtin_expect(lane.next == lane.end, 0))
-        return note_in_new_room(lane, thread, kind, address, bytes, site);
+    if (__builtin_expect(lane.next == lane.end, 0)) {
+        if (!lane.begin)
+            return note_in_new_room(lane, thread, kind, address, bytes, site);
+        ++lane.dropped;
+        return;
+    }
     unsigned place = static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces;
     unsigned order = place_orders[place];
     unsigned key = (255u - std::min(lane.depth, 254u)) << 24 | (order ? order : place);

@@ -48,11 +48,7 @@ struct Tracer::Step {
     }
 };
 
-bool Tracer::make_room(Lane& lane, unsigned thread) {
-    if (lane.begin) {
-        ++lane.dropped;
-        return false;
-    }
+void Tracer::make_room(Lane& lane, unsigned thread) {
     WarpTrace& warp = warps_[thread / kWarp];
     if (!warp.room) {
         if (free_rooms_.empty()) {
@@ -64,7 +60,6 @@ bool Tracer::make_room(Lane& lane, unsigned thread) {
     }
     lane.begin = lane.next = warp.room->of_lane(thread % kWarp);
     lane.end = lane.begin + kEventsOfLane;
-    return true;
 }
 
 void Tracer::merge(unsigned number) {
