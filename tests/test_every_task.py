@@ -101,8 +101,8 @@ ALONE = {
 }
 # Tasks with a step that has a block of many threads for each multiprocessor, however little there is to do.
 OF_WHOLE_GPUS = {"spmm_coo", "spmm_csc", "spmm_csr", "spmm_ell", "spmv_coo", "spmv_csc"}
-# Tasks in which the numbers of an input say where a kernel reads or writes. Elsewhere sizes alone do: there all checkers
-# look at one set of inputs of a case, and the plain build has three.
+# Tasks in which the numbers of an input say where a kernel reads or writes. Elsewhere sizes alone do: there all
+# checkers look at one set of inputs of a case, and the plain build has three.
 PLACES_BY_NUMBERS = {task for task in cards.names() if cards.load(task).category == "sparse"} | {"sorting", "top_k"}
 PLAYBOOK = Path(cudamaster.__file__).parent / "playbook"
 # Both sides compute in double precision, each in its own order.
