@@ -41,8 +41,11 @@ BUILT_EVERYWHERE = ("late_by_address", "unmasks_the_next")
 # Of kernels that have to pass, an honest one and one that gains nothing: guards/honest has more of their shapes,
 # test_checker.py all faults of threads.
 MAY_PASS = ("baseline", "race_in_shared_memory")
-_REFUSED = sorted((kind.group, name) for name, kind in KINDS.items() if kind.expect is Expect.REFUSED)
-QUICK = [*MAY_PASS, *dict.fromkeys([*CHECKED, *(name for _, name in _REFUSED[::2])])]
+_REFUSED = {
+    group: sorted(name for name, kind in KINDS.items() if (kind.group, kind.expect) == (group, Expect.REFUSED))
+    for group in sorted({kind.group for kind in KINDS.values()})
+}
+QUICK = [*MAY_PASS, *dict.fromkeys([*CHECKED, *(name for names in _REFUSED.values() for name in names[::3])])]
 # Those that take two to four times as long on the first of their tasks as on the second.
 SLOW_AT_FIRST = ("rests_one_of_8_when_timed", "late_by_counter_2", "several_at_once")
 EVERYWHERE = ["nothing", "zeros", "no_last_element", "one_off", "listed_sizes", "previous_result"]

@@ -252,6 +252,7 @@ def test_claims_that_make_no_sense_are_refused(made: Made, tmp_path: Path) -> No
             cudamaster.reproduce(remade(liar, path), device="cpu", trust=True)
 
 
+@pytest.mark.slow
 def test_a_bundles_card_is_not_asked_which_other_card_times_the_same(made: Made, tmp_path: Path) -> None:
     """That is its maker's word: a claim by another card is told all the same."""
     honest, another = cudamaster.read_bundle(made.bundle), "0" * 16

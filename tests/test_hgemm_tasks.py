@@ -200,7 +200,7 @@ MEMBERS = {
 }
 
 
-@pytest.mark.slow(but=["pingpong", "warps"])
+@pytest.mark.slow(but=["pingpong"])
 @pytest.mark.parametrize("member", MEMBERS)
 def test_the_kernels_for_hopper_are_right(member: str) -> None:
     """The CPU device executes them whatever the flags. Without the plain way, results are theirs or missing.
@@ -230,7 +230,7 @@ WRONG = {
 }
 
 
-@pytest.mark.slow(but=["sums in fp16", "a term left out"])
+@pytest.mark.slow(but=["a term left out"])
 @pytest.mark.parametrize("idea", WRONG)
 def test_a_wrong_kernel_is_refused(idea: str) -> None:
     task = name(Layout.TN, Accumulate.FP32)
@@ -337,7 +337,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CpuDevice, "has_debug_build", False)
 
 
-@pytest.mark.slow(but=["cudamaster"])
+@pytest.mark.slow
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("strategy", [name for name in registry.STRATEGIES if name != "agent"])  # it asks no playbook
 def test_every_strategy_searches_with_the_playbook(tmp_path: Path, strategy: str) -> None:

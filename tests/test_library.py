@@ -186,6 +186,7 @@ class Steps(cudamaster.Observer):
         vars(self).update({name: noting(name) for name in vars(cudamaster.Observer) if not name.startswith("_")})
 
 
+@pytest.mark.slow
 def test_a_search_is_watched_stopped_resumed_and_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Of a card that its name does not lead to, with a model object."""
     fields = cudamaster.load_task(resources.bench() / "tasks" / "rms_norm.yaml").model_dump()

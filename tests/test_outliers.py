@@ -16,6 +16,7 @@ WITH_OUTLIERS = {"matrix_mul": "AB", "matrix_power": "A", "conv_1d": ("input",),
 BEFORE = {"matrix_power": "c67dca1a765fbe23", "conv_1d": "56607e45c3512d00"}
 
 
+@pytest.mark.slow(but=["conv_1d"])
 @pytest.mark.parametrize("task", WITH_OUTLIERS)
 def test_a_few_elements_are_far_larger(task: str, tmp_path: Path) -> None:
     """In such a buffer at least one is, by half to once the factor that the case names, elsewhere for another seed."""
@@ -43,6 +44,7 @@ def test_a_few_elements_are_far_larger(task: str, tmp_path: Path) -> None:
     assert len(set(places)) == len(places)
 
 
+@pytest.mark.slow(but=["conv_1d"])
 @pytest.mark.parametrize("task", BEFORE)
 def test_timed_inputs_are_the_same_as_before(task: str, tmp_path: Path) -> None:
     """Kept times are of these."""

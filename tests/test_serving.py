@@ -13,15 +13,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from click.testing import CliRunner
-from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 from test_library import KERNEL
 
 from cudamaster.cli import main
@@ -33,6 +29,9 @@ from cudamaster.serving.catalog import Catalog
 from cudamaster.serving.kernels import in_folder
 from cudamaster.serving.ledger import Found, Ledger, Limits
 from cudamaster.serving.tools import Tools
+
+if TYPE_CHECKING:  # it takes a second, and each test process reads this file
+    from mcp.client.client import Client
 
 WRONG = KERNEL.replace("i < N", "i < N - 1")
 HANGS = KERNEL.replace("if (i < N)", "for (volatile int k = 0; k < 1; k = k * 1) { }\n    if (i < N)")
@@ -110,6 +109,9 @@ def test_an_agent_over_stdio(place: Path) -> None:
     """It finds a task, reads what to do, writes a kernel from that alone, tries tricks, and spends its budget."""
 
     async def agent() -> None:
+        from mcp.client.client import Client
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+
         words = command(place, "--max-evaluations", "5")
         parameters = StdioServerParameters(command=words[0], args=words[1:], env=dict(os.environ))
         async with Client(stdio_client(parameters)) as client:
@@ -188,6 +190,10 @@ def test_two_clients_over_http(place: Path) -> None:
         await call(client, "evaluate", lines, task="relu", kernel=HANGS, check_only=True)
 
     async def agents(server: int, address: str) -> None:
+        from mcp.client.client import Client
+        from mcp.client.streamable_http import streamable_http_client
+        from mcp.shared._httpx_utils import create_mcp_http_client
+
         http = [create_mcp_http_client(headers={"Authorization": f"Bearer {TOKEN}"}) for _ in range(2)]
         async with (
             Client(streamable_http_client(address, http_client=http[0])) as one,
@@ -267,6 +273,9 @@ def test_a_cancelled_call_frees_the_gpu(tmp_path: Path) -> None:
     """In the middle of a kernel that hangs; the next one is measured."""
 
     async def agent() -> None:
+        from mcp.client.client import Client
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+
         words = command(tmp_path, "--max-gpu-seconds", "600", device="cuda")
         parameters = StdioServerParameters(command=words[0], args=words[1:], env=dict(os.environ))
         async with Client(stdio_client(parameters)) as client:

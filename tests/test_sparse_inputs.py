@@ -75,6 +75,7 @@ def entries(case: Case, inputs: Mapping[str, np.ndarray]) -> Entries:
     return Entries(rows, columns, at_row, at_column, by_column="col_offsets" in read)
 
 
+@pytest.mark.slow(but=["spmv_csr"])
 @pytest.mark.parametrize("task", TASKS)
 def test_verification_cases_have_what_kernels_stumble_over(task: str, tmp_path: Path) -> None:
     """A few rows with half of the entries, rows without any, a place twice, a row in no order: each in two cases."""
@@ -94,6 +95,7 @@ def test_verification_cases_have_what_kernels_stumble_over(task: str, tmp_path: 
             assert "empty rows" in these, label
 
 
+@pytest.mark.slow(but=["spmv_csr"])
 @pytest.mark.parametrize("task", TASKS)
 def test_every_evaluation_draws_a_matrix_with_heavy_rows(task: str, tmp_path: Path) -> None:
     """Small held-out cases have one, and large ones none: there, a baseline that adds up a row alone takes minutes."""
@@ -120,6 +122,7 @@ def test_every_evaluation_draws_a_matrix_with_heavy_rows(task: str, tmp_path: Pa
             assert not in_row.all(), label
 
 
+@pytest.mark.slow(but=["spmv_csr"])
 @pytest.mark.parametrize("task", BEFORE)
 def test_timed_matrices_are_the_same_as_before(task: str, tmp_path: Path) -> None:
     """Kept times are of these: a size that came later changes nothing where it has its default."""

@@ -104,14 +104,20 @@ def test_a_file_asks_its_library_for_the_task(file: comparison.VendorFile, monke
     assert len(verdict.cases) > sum(not case.sweep for case in file.card.cases)  # and those that were drawn
 
 
+def stand_in(library: str) -> str:
+    """The loops behind one library's interface: the others would take half of the compilation."""
+    shared, *parts = re.split(r"(?m)^// ---- (\w+) -+$", (STAND_INS / "libraries.cu").read_text())
+    own = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert library == "cuBLAS" or library in own, library
+    return shared + own.get(library, "")
+
+
 def verdict_by_stand_in(file: comparison.VendorFile, monkeypatch: pytest.MonkeyPatch, before: str = "") -> Verdict:
     """What a file makes of its library's stand-in; `before` stands in front of that."""
     monkeypatch.setenv("CPATH", str(STAND_INS / "include"))
     bench = Workbench(file.card, file.precision, PlainCpuDevice(), seed=20261124)
     # The device refuses a text that names a library's header. The one of bench/vendor/ brings it too.
-    text = re.sub(
-        r"#include <cu(?:blas_v2|blasLt|sparse|fft)\.h>\n", "", (STAND_INS / "libraries.cu").read_text() + file.text
-    )
+    text = re.sub(r"#include <cu(?:blas_v2|blasLt|sparse|fft)\.h>\n", "", stand_in(file.library) + file.text)
     worker = bench.vendor_worker(before + text, comparison.headers(), [], [])
     return bench.evaluate_vendor(worker, file.id, check_only=True)
 

@@ -88,6 +88,7 @@ def test_a_refused_kernel_is_told_once(tmp_path: Path) -> None:
     assert "proven" not in done.stdout
 
 
+@pytest.mark.slow
 def test_sizes_of_ones_own_are_timed_in_place_of_the_tasks(tmp_path: Path) -> None:
     """All that the card checks is checked, too; sizes that are no case of it are named."""
     kernel = tmp_path / "baseline.cu"

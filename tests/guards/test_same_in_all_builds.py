@@ -69,6 +69,7 @@ def test_no_compiler_is_asked_about_a_region_of_plain_names(
     assert guarded(before, value) is None
 
 
+@pytest.mark.slow(but=["0", "4", "8"])
 @pytest.mark.parametrize(("before", "value"), OTHER, ids=range(len(OTHER)))
 def test_a_region_that_differs_is_refused_as_if_all_builds_were_asked(
     before: str, value: str, monkeypatch: pytest.MonkeyPatch

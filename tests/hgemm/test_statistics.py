@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from made_tables import config, entry, grid
-from scipy import stats
 
 from cudamaster.hgemm import bounds, statistics
 from cudamaster.hgemm.statistics import Contest
@@ -36,6 +35,8 @@ def test_by_hand() -> None:
 
 
 def test_against_numpy_over_a_grid() -> None:
+    from scipy import stats  # which takes a second, and each test process reads this file
+
     entries = grid((64, 512, 4096))
     every = statistics.statistics(entries)
     assert len(every) == len(Mode) * 2 * 2 * 4
@@ -79,6 +80,8 @@ def test_what_of_a_gain_is_the_kernels() -> None:
 
 
 def test_the_bootstrap_is_that_of_scipy_and_always_the_same() -> None:
+    from scipy import stats
+
     ratios = np.exp(np.random.default_rng(1).normal(0.05, 0.1, 200))
     low, high = statistics.bootstrap(ratios)
     theirs = stats.bootstrap((np.log(ratios),), np.mean, method="percentile", n_resamples=10_000, rng=2)
@@ -108,6 +111,8 @@ def test_the_strongest_authority_is_the_last_that_was_measured() -> None:
 
 
 def test_rank_correlation_is_spearmans() -> None:
+    from scipy import stats
+
     drawn = np.random.default_rng(0).integers(0, 6, (2, 50)).astype(float).tolist()
     assert statistics.rank_correlation(*drawn) == pytest.approx(stats.spearmanr(*drawn).statistic)
     assert statistics.rank_correlation([1, 1], [1, 2]) is None

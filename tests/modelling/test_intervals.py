@@ -47,6 +47,7 @@ def test_nine_of_ten_intervals_hold_what_was_measured(fitted: bool) -> None:
     assert 0.85 <= found.by_task <= 0.95
 
 
+@pytest.mark.slow
 def test_intervals_hold_as_often_for_a_task_that_was_left_out_of_their_fit() -> None:
     """Of every class of pairs, between 85 and 95 of 100."""
     calls, _ = kept()

@@ -76,6 +76,7 @@ def test_a_host_that_asks_whether_all_is_done_may_need_them(program: Path, tmp_p
     assert long.reason == AGAIN
 
 
+@pytest.mark.slow
 def test_a_few_blocks_that_are_left_out_otherwise_say_whether_the_sample_is_like_them(
     program: Path, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_few_blocks_that_are_left_out_otherwise_say_whether_the_sample_is_like
     assert "do far more" in (tracing._uneven(launches(uneven)) or "")
 
 
+@pytest.mark.slow(but=["many"])
 @pytest.mark.parametrize("blocks", ["many", "few"])
 def test_so_does_a_block_of_a_launch_that_begins_as_one_before_it_did(
     program: Path, tmp_path: Path, blocks: str
@@ -98,6 +100,7 @@ def test_so_does_a_block_of_a_launch_that_begins_as_one_before_it_did(
     assert "do far more" in (tracing._uneven([other]) or "")
 
 
+@pytest.mark.slow
 def test_the_first_call_of_a_process_leaves_nothing_out(program: Path, tmp_path: Path) -> None:
     """Nothing is known of it; so there a call that is made again finds all it needs."""
     long, *_ = observed(program, tmp_path, "without the first")
@@ -293,6 +296,7 @@ def test_launches_that_nothing_in_memory_steers_need_no_results(steered: Path) -
 HOST = ["host", "pinned memory", "registered memory", "copy", "question"]
 
 
+@pytest.mark.slow(but=["an address", "host"])
 @pytest.mark.parametrize("what", ["an address", "shared memory", "one's own array", *HOST])
 def test_one_that_is_steered_needs_them(steered: Path, what: str) -> None:
     """So does a host that reads them or may do so. Then all blocks are run of what is before it."""

@@ -38,11 +38,13 @@ def unsteered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bool]:
     }
 
 
+@pytest.mark.slow
 def test_every_kernel_is_looked_at(unsteered: dict[str, bool]) -> None:
     assert len(KERNELS) > 80
     assert set(unsteered) == set(KERNELS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_is_steered_by_what_it_is_named_after(unsteered: dict[str, bool], kernel: str) -> None:
     assert unsteered[kernel] == kernel.startswith("plain")

@@ -317,6 +317,7 @@ def test_a_folder_with_other_things_is_left_alone(sources: Path, tmp_path: Path)
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.slow
 def test_the_folder_of_an_export_or_a_run_is_left_alone(sources: Path, tmp_path: Path) -> None:
     (tmp_path / "lock").touch()  # theirs, as ours is called
     (tmp_path / "README.md").write_text("the card of an export")

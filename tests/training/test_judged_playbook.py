@@ -45,6 +45,7 @@ def judged(folder: Path, told: list[str] | None = None) -> list[JudgedKernel]:
     return found.kernels
 
 
+@pytest.mark.slow
 def test_what_was_judged_before_a_kill_is_not_judged_again(tmp_path: Path) -> None:
     log = tmp_path / "data" / FILE
     path = os.pathsep.join([str(TESTS), str(TESTS.parent)])

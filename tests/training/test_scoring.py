@@ -159,6 +159,7 @@ def test_runs_at_once_share_their_verdicts(tmp_path: Path) -> None:
     assert (mine.get("cd"), mine.get("ef"), len(mine), len(Verdicts(path, ""))) == (other, one, 3, 3)
 
 
+@pytest.mark.slow
 def test_threads_of_one_run_add_at_once(tmp_path: Path) -> None:
     """A lock of the file alone does not keep them apart: it is one open file."""
     mine, kernels = Verdicts(tmp_path / "verdicts.jsonl", "aa"), [judged_kernels.kernel(number) for number in (0, 1)]
@@ -223,6 +224,7 @@ def test_a_line_that_is_no_verdict_is_named(tmp_path: Path) -> None:
         Verdicts(path, "ab")
 
 
+@pytest.mark.slow
 def test_builds_of_what_was_judged_are_removed(card: Path, tmp_path: Path) -> None:
     """All but the baseline's."""
     with pool(tmp_path, card) as (scores, problem):

@@ -1,12 +1,14 @@
 // Plain loops behind the interfaces of cuBLAS, cuBLASLt, cuSPARSE and cuFFT, as their manuals define them, for the CPU device:
 // what bench/vendor/ asks for is then seen to be the task, in layouts, orders and types, where there is no GPU. What
-// the vendor's files do not use is refused. The file is compiled in front of each of theirs.
+// the vendor's files do not use is refused. In front of each of theirs is compiled what comes before the first line of
+// hyphens, and its own library's part.
 #include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstring>
 #include <cuda_runtime.h>
 #include <initializer_list>
+#include <malloc.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -256,6 +258,62 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
     return CUBLAS_STATUS_SUCCESS;
 }
 
+// ---- cuFFT ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::vector<int> plans{0}; // points of each, 0 for none; a plan is its place
+
+using Points = std::vector<std::complex<double>>;
+
+Points transformed(const Points& points, int direction) {
+    size_t n = points.size();
+    if (n == 1)
+        return points;
+    Points even, odd, out(n);
+    for (size_t i = 0; i < n; ++i)
+        (i % 2 == 0 ? even : odd).push_back(points[i]);
+    even = transformed(even, direction), odd = transformed(odd, direction);
+    for (size_t k = 0; k < n / 2; ++k) {
+        auto turned =
+            std::polar(1.0, direction * 2 * M_PI * static_cast<double>(k) / static_cast<double>(n)) * odd[k];
+        out[k] = even[k] + turned, out[k + n / 2] = even[k] - turned;
+    }
+    return out;
+}
+
+} // namespace
+
+cufftResult cufftPlan1d(cufftHandle* plan, int nx, cufftType type, int batch) {
+    if (nx < 1 || type != CUFFT_C2C || batch != 1)
+        return CUFFT_INVALID_SIZE;
+    *plan = static_cast<int>(plans.size());
+    plans.push_back(nx);
+    return CUFFT_SUCCESS;
+}
+
+cufftResult cufftExecC2C(cufftHandle plan, cufftComplex* idata, cufftComplex* odata, int direction) {
+    if (plan <= 0 || static_cast<size_t>(plan) >= plans.size() || plans[plan] == 0)
+        return CUFFT_INVALID_PLAN;
+    std::vector<cufftComplex> raw(plans[plan]);
+    cudaMemcpy(raw.data(), idata, raw.size() * sizeof(cufftComplex), cudaMemcpyDeviceToHost);
+    Points points;
+    for (const cufftComplex& one : raw)
+        points.emplace_back(one.x, one.y);
+    points = transformed(points, direction);
+    for (size_t i = 0; i < raw.size(); ++i)
+        raw[i] = {static_cast<float>(points[i].real()), static_cast<float>(points[i].imag())};
+    cudaMemcpy(odata, raw.data(), raw.size() * sizeof(cufftComplex), cudaMemcpyHostToDevice);
+    return CUFFT_SUCCESS;
+}
+
+cufftResult cufftDestroy(cufftHandle plan) {
+    if (plan <= 0 || static_cast<size_t>(plan) >= plans.size() || plans[plan] == 0)
+        return CUFFT_INVALID_PLAN;
+    plans[plan] = 0;
+    return CUFFT_SUCCESS;
+}
+
 // ---- cuSPARSE -------------------------------------------------------------------------------------------------------
 
 // What this stand-in takes: a test may have it refuse all but one `form`, or results that are not `narrow`.
@@ -489,6 +547,9 @@ const char* cusparseGetErrorName(cusparseStatus_t status) {
                                                    : "CUSPARSE_STATUS_NOT_SUPPORTED";
 }
 cusparseStatus_t cusparseCreate(cusparseHandle_t* handle) {
+    // Copies of operands come and go with each product: their memory is kept, or half of the time goes into page faults.
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     *handle = new cusparseContext;
     return CUSPARSE_STATUS_SUCCESS;
 }
@@ -632,62 +693,6 @@ cusparseStatus_t cusparseSpMM(cusparseHandle_t, cusparseOperation_t opA, cuspars
     if (opB != CUSPARSE_OPERATION_NON_TRANSPOSE)
         return CUSPARSE_STATUS_NOT_SUPPORTED;
     return sparse_product(opA, alpha, A, *B, beta, *C, compute, algorithm, false, buffer);
-}
-
-// ---- cuFFT ----------------------------------------------------------------------------------------------------------
-
-namespace {
-
-std::vector<int> plans{0}; // points of each, 0 for none; a plan is its place
-
-using Points = std::vector<std::complex<double>>;
-
-Points transformed(const Points& points, int direction) {
-    size_t n = points.size();
-    if (n == 1)
-        return points;
-    Points even, odd, out(n);
-    for (size_t i = 0; i < n; ++i)
-        (i % 2 == 0 ? even : odd).push_back(points[i]);
-    even = transformed(even, direction), odd = transformed(odd, direction);
-    for (size_t k = 0; k < n / 2; ++k) {
-        auto turned =
-            std::polar(1.0, direction * 2 * M_PI * static_cast<double>(k) / static_cast<double>(n)) * odd[k];
-        out[k] = even[k] + turned, out[k + n / 2] = even[k] - turned;
-    }
-    return out;
-}
-
-} // namespace
-
-cufftResult cufftPlan1d(cufftHandle* plan, int nx, cufftType type, int batch) {
-    if (nx < 1 || type != CUFFT_C2C || batch != 1)
-        return CUFFT_INVALID_SIZE;
-    *plan = static_cast<int>(plans.size());
-    plans.push_back(nx);
-    return CUFFT_SUCCESS;
-}
-
-cufftResult cufftExecC2C(cufftHandle plan, cufftComplex* idata, cufftComplex* odata, int direction) {
-    if (plan <= 0 || static_cast<size_t>(plan) >= plans.size() || plans[plan] == 0)
-        return CUFFT_INVALID_PLAN;
-    std::vector<cufftComplex> raw(plans[plan]);
-    cudaMemcpy(raw.data(), idata, raw.size() * sizeof(cufftComplex), cudaMemcpyDeviceToHost);
-    Points points;
-    for (const cufftComplex& one : raw)
-        points.emplace_back(one.x, one.y);
-    points = transformed(points, direction);
-    for (size_t i = 0; i < raw.size(); ++i)
-        raw[i] = {static_cast<float>(points[i].real()), static_cast<float>(points[i].imag())};
-    cudaMemcpy(odata, raw.data(), raw.size() * sizeof(cufftComplex), cudaMemcpyHostToDevice);
-    return CUFFT_SUCCESS;
-}
-
-cufftResult cufftDestroy(cufftHandle plan) {
-    if (plan <= 0 || static_cast<size_t>(plan) >= plans.size() || plans[plan] == 0)
-        return CUFFT_INVALID_PLAN;
-    plans[plan] = 0;
-    return CUFFT_SUCCESS;
 }
 
 // For the file that follows.
