@@ -259,6 +259,12 @@ struct Units {
     }
 };
 
+// Events of a block, and what its products of tensor cores take beside them.
+struct Cost {
+    Count events = 1, products = 0;
+    Count all() const { return events + products; }
+};
+
 enum class Stage { kFirstBlock, kOtherTrials, kAll };
 
 // One launch that is recorded.
@@ -278,8 +284,11 @@ struct Launch {
     std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
     std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
     std::atomic<bool> talks{false};    // a recorded block asks for what others may write
-    Units units;                       // if the first block takes all there are
-    LineSet common; // what the first block read: others that want it may find it in their SM's L1
+    std::atomic<Count> waited{0};      // yields of blocks that may wait for one that is left out
+    bool unlike = false; // a pass was spent on comparing it with one that it only seemed to be like
+    Cost cost;           // of a block, by the first ones
+    Units units;         // if the first block takes all there are
+    LineSet common;      // what the first block read: others that want it may find it in their SM's L1
 
     std::mutex mutex;                      // of what follows
     std::vector<unsigned long long> tried; // blocks that need not be run again
