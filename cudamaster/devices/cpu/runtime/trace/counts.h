@@ -242,7 +242,7 @@ struct Units {
     Count least = 0, most = 0;              // units that there are
     Count taken = 0, taken_before = 0;      // by the first block; of these before any was left out
     Count events_before = 0;                // the block's then
-    Spread events_each;                     // events of a unit from then on,
+    Count known = 0;                        // units from then on whose events are known,
     double squares = 0;                     // and the sum of the squares of how much two that follow differ;
     double step_square = 0;                 // by how much one of these exceeds those beside it, at most;
     double last_square = 0, last_but_one = 0; // of these
