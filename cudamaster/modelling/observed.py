@@ -1,4 +1,4 @@
-"""What the observer of a traced build writes of its calls: a line of JSON for each event (runtime/trace/hooks.cpp)."""
+"""What the observer of a traced build writes of its calls, in lines of JSON (runtime/trace/recording.cpp)."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class LaunchLine(_Line):
     # Of units of work that the first block took from a counter: how many until some were left out, and in all; how many
     # there are, at least and at most; and the block's events until then.
     units: tuple[int, int, int, int, int] | None = None
-    # Of how many of them the block's events are known, the sum of these, and of how much two that follow each other
-    # differ, the sum of the squares, and the largest less both beside it; events of the last, of how many it is one.
-    of_unit: tuple[int, int, float, float, int, int] = (0, 0, 0.0, 0.0, 0, 1)
+    # Of how many of them the block's events are known; of how much two of these that follow each other differ, the sum
+    # of the squares, and the largest less both beside it; events of the last, of how many it is one.
+    of_unit: tuple[int, float, float, int, int] = (0, 0.0, 0.0, 0, 1)
     # By so many units: far waits of warps and of the block's way, and sectors that were read and written, by buffer.
     earlier: tuple[int, int, int, dict[int, tuple[int, int]]] | None = None
     accesses: tuple[int, int, int]  # of the traced blocks, of others, and how many others were run
@@ -112,15 +112,14 @@ class LaunchLine(_Line):
     way_remote_waits: Sums
 
 
-SPREADS = (
-    *("barriers", "waits", "cold_waits", "far_waits", "remote_waits", "warp_instructions", "block_instructions"),
-    *("cluster_fences", "cluster_barriers", "grid_barriers", "fences", "tickets", "slept_ns"),
-    *("way_instructions", "way_waits", "way_cold_waits", "way_far_waits", "way_remote_waits"),
-)
 # What goes on being counted where a thread's record is cut off; and what does not, of which the largest is nevertheless
 # that of a whole warp, or block.
 WHOLE_SPREADS = ("barriers", "cluster_fences", "cluster_barriers", "grid_barriers", "fences", "tickets", "slept_ns")
-CUT_SPREADS = tuple(set(SPREADS) - set(WHOLE_SPREADS) - {"block_instructions"})
+CUT_SPREADS = (
+    *("waits", "cold_waits", "far_waits", "remote_waits", "warp_instructions"),
+    *("way_instructions", "way_waits", "way_cold_waits", "way_far_waits", "way_remote_waits"),
+)
+SPREADS = (*WHOLE_SPREADS, *CUT_SPREADS, "block_instructions")
 _ANY = TypeAdapter(Annotated[LaunchLine | EventLine | MarkLine, Field(discriminator="event")])
 
 

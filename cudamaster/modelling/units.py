@@ -12,7 +12,7 @@ _EVENTS_TAKEN = 100e6
 _AS_MANY = 1.25  # times as many as are enough where one part of the units is longer than others
 _FEWER = 0.75  # so it comes to an end
 _LEAST_UNITS = 10  # that the block took behind the first that was left out
-_LEAST_DIFFERENCES = 3  # units whose events are known, where it is asked how much they differ
+_LEAST_KNOWN = 3  # units whose events are known, where it is asked how much they differ
 _OF_STEP = 1 / 3  # of the square of one that may be a step: where it is, is even in its stretch
 _MOST_BEFORE = 3  # times as much as behind it: so no more than three quarters of what is behind it can go unseen
 _MOST_OF_UNIT = 0.5  # that other blocks do, in the mean, if none is left
@@ -61,8 +61,8 @@ def _unsure(line: LaunchLine) -> float:
     anywhere between its two units, which leaves a sixth of its square unknown, where units that differ by chance leave
     a half. A step is as much as one difference exceeds the one before and the one behind it: a single unit that is
     longer is none, nor is the first or the last. Those that were not taken differ by themselves, too."""
-    count, _, squares, step_square, _, _ = line.of_unit
-    if line.units is None or count < _LEAST_DIFFERENCES:
+    count, squares, step_square, _, _ = line.of_unit
+    if line.units is None or count < _LEAST_KNOWN:
         return math.inf
     before, taken, _, most, _ = line.units
     of_mean = math.sqrt((squares - step_square + step_square * _OF_STEP) / 2 / (count - 1) / count)

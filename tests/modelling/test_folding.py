@@ -49,21 +49,33 @@ def test_instructions_and_chains_are_those_of_all_blocks() -> None:
 
 
 def test_no_figure_of_a_warp_is_another_one() -> None:
-    """Means are 1, 2, 3 ... in the order in which the observer writes them, the largest 100, 101 ..."""
+    """Means are 1, 2, 3 ... as the figures' names are numbered, the largest 100, 101 ..."""
     found = folded()
     assert found.way_of_block is not None
-    assert found.far_waits_of_warp is not None
-    assert found.way_of_block.far_waits is not None
-    spreads = (
-        *(found.barriers, found.waits_of_warp, found.cold_waits_of_warp, found.far_waits_of_warp),
-        *(found.remote_waits_of_warp, found.instructions_of_warp),
-        *(found.cluster_fences, found.cluster_barriers, found.grid_barriers),
-        *(found.fences, found.tickets, found.slept_ns_of_warp),
-        *(found.way_of_block.instructions, found.way_of_block.waits, found.way_of_block.cold_waits),
-        *(found.way_of_block.far_waits, found.way_of_block.remote_waits),
-    )
-    numbers = [n for n, name in enumerate(observed.SPREADS) if name != "block_instructions"]
-    assert [(each.mean, each.largest) for each in spreads] == [(n + 1, 100 + n) for n in numbers]
+    figures = {
+        "barriers": found.barriers,
+        "cluster_fences": found.cluster_fences,
+        "cluster_barriers": found.cluster_barriers,
+        "grid_barriers": found.grid_barriers,
+        "fences": found.fences,
+        "tickets": found.tickets,
+        "slept_ns": found.slept_ns_of_warp,
+        "waits": found.waits_of_warp,
+        "cold_waits": found.cold_waits_of_warp,
+        "far_waits": found.far_waits_of_warp,
+        "remote_waits": found.remote_waits_of_warp,
+        "warp_instructions": found.instructions_of_warp,
+        "way_instructions": found.way_of_block.instructions,
+        "way_waits": found.way_of_block.waits,
+        "way_cold_waits": found.way_of_block.cold_waits,
+        "way_far_waits": found.way_of_block.far_waits,
+        "way_remote_waits": found.way_of_block.remote_waits,
+    }
+    numbers = {name: number for number, name in enumerate(observed.SPREADS)}
+    del numbers["block_instructions"]  # of which no figure is made
+    assert {name: each and (each.mean, each.largest) for name, each in figures.items()} == {
+        name: (number + 1, 100 + number) for name, number in numbers.items()
+    }
 
 
 def test_a_block_takes_all_only_from_a_common_counter() -> None:

@@ -37,7 +37,7 @@ IN_CODE = {
             "_AS_MANY",
             "_FEWER",
             "_LEAST_UNITS",
-            "_LEAST_DIFFERENCES",
+            "_LEAST_KNOWN",
             "_OF_STEP",
             "_MOST_BEFORE",
         ),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from test_folding import WRITTEN
 from traced_program import traced_program
 
 from cudamaster.devices.process import run_limited
+from cudamaster.modelling import observed, tracing, units
 from cudamaster.modelling.counts import CallCounts, Launch
 from cudamaster.modelling.gpu import load
-from cudamaster.modelling.observed import WHOLE
+from cudamaster.modelling.observed import WHOLE, Call, LaunchLine
 from cudamaster.modelling.tracing import NoTrace, Spares, recorded
 from cudamaster.modelling.units import ONE_OF
 
@@ -47,6 +51,19 @@ def only(found: CallCounts | NoTrace) -> Launch:
     (launch,) = found.events
     assert isinstance(launch, Launch)
     return launch
+
+
+def written_from_now_on(monkeypatch: pytest.MonkeyPatch) -> list[LaunchLine]:
+    """Launches, as the observer writes them."""
+    found: list[LaunchLine] = []
+
+    def calls(text: str) -> Iterator[Call]:
+        for call in observed.calls(text):
+            found.extend(line for line in call.lines if isinstance(line, LaunchLine))
+            yield call
+
+    monkeypatch.setattr(tracing, "calls", calls)
+    return found
 
 
 def loads(launch: Launch) -> float:
@@ -115,18 +132,69 @@ def test_all_are_done_where_others_are_left_or_needed(program: Path, how: str) -
 
 @pytest.mark.slow(but=["few long ones-900000"])
 @pytest.mark.parametrize(
-    ("how", "passes"),
+    ("how", "passes", "one_of"),
     [
-        ("few long ones", 60 * 15000),
-        ("few long ones, the last longer", 30 * (15000 + 30000)),
-        ("few long ones, the last shorter", 39 * 40000 + 21 * 4000),
+        ("few long ones", 60 * 15000, ONE_OF),
+        ("few long ones, the last longer", 30 * (15000 + 30000), 12),
+        ("few long ones, the last shorter", 39 * 40000 + 21 * 4000, 12),
     ],
 )
-def test_of_few_long_units_more_are_taken_once_it_is_known_how_few(program: Path, how: str, passes: int) -> None:
-    """One of 64 is none beside the first. Where a part is longer than another, so many are taken that it matters little
-    where that begins, at the first attempt."""
+def test_of_few_long_units_more_are_taken_once_it_is_known_how_few(
+    program: Path, how: str, passes: int, one_of: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 64 is none beside the first, so of units of more than 4 million events it is one of 12. Where a part is
+    longer than another, so many are taken that it matters little where that begins, at the first attempt."""
+    written = written_from_now_on(monkeypatch)
     first = counted(program, how)
+    assert [line.of_unit[-1] for line in written] == [one_of]
     assert isinstance(first, NoTrace)
     assert (first.reason, first.ended) == (WHOLE, True)
     assert first.units > 1
     assert loads(only(counted(program, how, units=first.units))) == pytest.approx(WARPS * (passes + 60), rel=0.1)
+
+
+def line(**changes: object) -> LaunchLine:
+    """A launch whose first block left out units of work."""
+    return LaunchLine.model_validate({**WRITTEN, **changes})
+
+
+def test_where_it_is_not_known_how_many_units_there_are_any_number_is_as_likely() -> None:
+    """Of 14 that were taken, the last ten stand for eight each. There may be more: as many, each like the last."""
+    least, most = 100, 200
+    found = line(units=(4, 14, least, most, 400), events=900, of_unit=(10, 0, 0, 50, 8))
+    events = [400 + 8 * 500 + (number - 4 - 8 * 10) * 50 for number in range(least, most + 1)]
+    assert units.longer(found) * found.events == pytest.approx(sum(events) / len(events))
+
+
+def test_a_step_is_anywhere_between_its_two_units() -> None:
+    """Of each 1000 that follow each other one is taken at random, and at some unit all become longer by one event. That
+    stretch's sample stands for all of it: the error has this mean square over all places of the step."""
+    each = 1000
+    square = 0.0
+    for before in range(each):
+        behind = each - before
+        square += (behind * before**2 + before * behind**2) / each / each
+    stretches = 1000
+    last = 4 + each * stretches
+    found = line(units=(4, 4 + stretches, last, last, 0), events=5000, of_unit=(stretches, 1, 1, 0, each))
+    unsure = units._unsure(found) * units.longer(found) * found.events
+    assert unsure == pytest.approx(math.sqrt(square), rel=0.003)
+
+
+@pytest.mark.parametrize(
+    ("taken", "left", "one_of", "wanted"),
+    [
+        (8, 6400, 800, 6400 // 32),  # that they differ so much says nothing yet
+        (20, 64000, 800, 64000 // 500),  # 20 are 20 times as unsure as they may be, and a quarter more is taken
+        (8, 64, 800, 2),
+        (8, 63, 800, 0),  # all of them
+        (8, 6400, 267, 200),
+        (8, 6400, 266, 0),  # hardly fewer than before
+    ],
+)
+def test_more_units_are_taken_as_far_as_it_is_known_that_more_are_needed(
+    taken: int, left: int, one_of: int, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "_unsure", lambda _: 1.0)
+    found = line(units=(4, 4 + taken, 4 + left, 4 + left, 0), events=10**9, of_unit=(taken, 1, 0, 0, one_of))
+    assert units.closer(found) == wanted

@@ -2,7 +2,7 @@
 
 They say what a GPU or nvcc makes of code, so counts are of these figures. After a change all is to be counted anew, and
 `VERSION` of modelling/folding.py goes up. What only says how much of a launch is looked at stays in the tracer
-(runtime/trace/hooks.cpp).
+(runtime/trace/sample.h, launches.cpp).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Counting:
     least_moved: float
 
     def rules(self) -> str:
-        """What the tracer is told of them, in the order in which it reads them (runtime/trace/hooks.cpp)."""
+        """What the tracer is told of them, in the order in which it reads them (runtime/trace/table.cpp)."""
         told = (
             *(self.unrolled_passes, self.other_registers, self.least_room, self.requests_on_their_way),
             *(self.longest_sleep_ns, self.host_instructions),

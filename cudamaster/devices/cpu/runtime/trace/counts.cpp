@@ -126,8 +126,8 @@ std::string Launch::line(const Job& job) const {
         const SoFar& earlier = units.earlier;
         text.put(",\"units\":[%llu,%llu,%llu,%llu,%llu]", units.taken_before, units.taken, units.least,
                  units.most, units.events_before);
-        text.put(",\"of_unit\":[%llu,%llu,%.0f,%.0f,%llu,%llu]", units.events_each.count,
-                 units.events_each.sum, units.squares, units.step_square, units.of_last, units.each);
+        text.put(",\"of_unit\":[%llu,%.0f,%.0f,%llu,%llu]", units.known, units.squares, units.step_square,
+                 units.of_last, units.each);
         text.put(",\"earlier\":[%llu,%llu,%llu,{", earlier.units, earlier.far_waits, earlier.way_far_waits);
         const char* comma = "";
         for (const auto& [buffer, sum] : earlier.lines) {

@@ -242,7 +242,7 @@ struct Units {
     Count least = 0, most = 0;              // units that there are
     Count taken = 0, taken_before = 0;      // by the first block; of these before any was left out
     Count events_before = 0;                // the block's then
-    Spread events_each;                     // events of a unit from then on,
+    Count known = 0;                        // units from then on whose events are known,
     double squares = 0;                     // and the sum of the squares of how much two that follow differ;
     double step_square = 0;                 // by how much one of these exceeds those beside it, at most;
     double last_square = 0, last_but_one = 0; // of these
@@ -257,6 +257,12 @@ struct Units {
     Count number_of(unsigned value) const { // a counter may go down
         return static_cast<int>(step) < 0 ? (first - value) / (0 - step) : (value - first) / step;
     }
+};
+
+// Events of a block, and what its products of tensor cores take beside them.
+struct Cost {
+    Count events = 1, products = 0;
+    Count all() const { return events + products; }
 };
 
 enum class Stage { kFirstBlock, kOtherTrials, kAll };
@@ -278,8 +284,11 @@ struct Launch {
     std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
     std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
     std::atomic<bool> talks{false};    // a recorded block asks for what others may write
-    Units units;                       // if the first block takes all there are
-    LineSet common; // what the first block read: others that want it may find it in their SM's L1
+    std::atomic<Count> waited{0};      // yields of blocks that may wait for one that is left out
+    bool unlike = false; // a pass was spent on comparing it with one that it only seemed to be like
+    Cost cost;           // of a block, by the first ones
+    Units units;         // if the first block takes all there are
+    LineSet common;      // what the first block read: others that want it may find it in their SM's L1
 
     std::mutex mutex;                      // of what follows
     std::vector<unsigned long long> tried; // blocks that need not be run again

@@ -7,9 +7,16 @@
 //                             before what is behind it: threads wait for each other there, as they do on a GPU.
 //   lines (lines.h)           requests to global memory as lines and sectors, through an L1 cache of the block's share
 //   counts (counts.h)         sums over blocks: whole numbers, so that the order in which blocks end does not matter
+//   clock (clock.cpp)         what time it is for a kernel
+//   table (table.cpp)         what the tracer is told before anything is recorded
+//   recording (recording.cpp) the call so far, who needs what its launches leave, and what is written: a line of JSON for
+//                             each event of the call
+//   launches (launches.cpp)   which blocks each pass of a launch runs, and which of them are recorded
+//   sample (sample.cpp)       blocks of a grid that stand for it, others at random, and how many a call can afford
+//   known (known.cpp)         launches whose counts are those of one before
 //   alike (alike.cpp)         which launches do the same, but in other allocations
 //   units (units.cpp)         a block that takes work from a counter gets a part of it
-//   hooks (hooks.cpp)         which blocks are recorded, and what is written: a line of JSON for each event of the call
+//   hooks (hooks.cpp)         what the executor tells of launches, blocks and threads
 //
 // The descriptor in CUDAMASTER_CPU_TRACE is read first: how many instructions each basic block has (building them
 // from the program is Python's), then written to.
@@ -281,7 +288,7 @@ class Tracer {
     std::vector<Pass> passes_; // of the basic block or loop at hand
 };
 
-// A basic block of the wrapper, or of what it calls on the host (hooks.cpp).
+// A basic block of the wrapper, or of what it calls on the host (recording.cpp).
 void host_executes(const void* site);
 // It reads there: what a launch left, if that is the device's memory.
 void host_reads(const void* address);
@@ -314,13 +321,13 @@ void asks_beside_units(unsigned long long address);
 bool looks_again(Units& of);
 void looks_for_units(Units& of);
 void units_end(Units& of);
-// From now on some are left out: what the launch leaves is not what it would. (hooks.cpp)
+// From now on some are left out: what the launch leaves is not what it would. (recording.cpp)
 void leaves_units_out();
 // They are needed: the call is counted once more, with all units.
 void needs_units();
 // Whether a launch that left out units left a counter so, and nobody has written there since.
 bool was_left_so(const void* counter, unsigned value);
-// A number below `most` that kernels do not know; the seed goes on.
+// A number below `most` that kernels do not know; the seed goes on (sample.cpp).
 Count drawn_below(Count most, Count& seed);
 // What time it is for the thread; 0 outside of kernels (clock.cpp).
 Count time_of_thread();

@@ -104,12 +104,12 @@ void takes_unit(const void* address, unsigned bytes) {
     const Count events = so_far(*recorder), of_unit = events - std::exchange(of.events, events);
     const Count of_last = std::exchange(of.of_last, of_unit);
     if (of.apart) {
-        of.events_each.note(of_unit);
+        ++of.known;
         const double more = static_cast<double>(of_unit) - static_cast<double>(of_last);
-        if (of.events_each.count > 1) {
+        if (of.known > 1) {
             const double square = more * more;
             // On both sides of a step are at least two units that are alike.
-            if (of.events_each.count > 3)
+            if (of.known > 3)
                 of.step_square = std::max(of.step_square, of.last_square - of.last_but_one - square);
             of.squares += square;
             of.last_but_one = std::exchange(of.last_square, square);
