@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -205,7 +206,7 @@ def test_what_is_said_is_believed_where_the_smallest_case_of_which_it_is_said_is
     monkeypatch: pytest.MonkeyPatch, whole: CallCounts | NoTrace, *, alike: bool, said: bool, makes: str
 ) -> None:
     """Where nothing is said of a launch, or none that it is said of is made, nothing is counted twice."""
-    made: list[tuple[list[str], Spares]] = []
+    made: Counter[tuple[str, Spares]] = Counter()
     sizes = {"a": 3, "b": 1}
 
     def of_size(one: CallCounts | NoTrace, case: str) -> CallCounts | NoTrace:
@@ -215,7 +216,7 @@ def test_what_is_said_is_believed_where_the_smallest_case_of_which_it_is_said_is
         cases, spares = given[3:]
         assert isinstance(cases, list)
         assert isinstance(spares, Spares)
-        made.append((cases, spares))
+        made.update((case, spares) for case in cases)
         if unsteered is not None:
             unsteered.update(makes)
         return tuple(of_size(MADE if spares.steering else whole, case) for case in cases)
@@ -226,9 +227,32 @@ def test_what_is_said_is_believed_where_the_smallest_case_of_which_it_is_said_is
     believed = said and (alike or not makes)
     assert found[1] == (MADE if believed else whole)
     steered = replace(tracing._MOST, inputs=False, steering=False)
-    wanted = [(["a", "b"], tracing._MOST)] if said else []
-    wanted += [([min(makes, key=lambda case: sizes[case])], steered)] if makes else []
-    assert made == wanted + ([] if believed else [(["a", "b"], steered)])
+    wanted = Counter((case, tracing._MOST) for case in "ab" if said)
+    wanted += Counter((min(makes, key=lambda case: sizes[case]), steered) for _ in makes[:1])
+    assert made == wanted + Counter((case, steered) for case in "ab" if not believed)
+
+
+@pytest.mark.parametrize("cores", [1, 3, 64])
+def test_cases_are_shared_out_alike_on_every_machine(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+    """What a case is counted behind may say how it is counted. The largest case is begun first."""
+    made: list[list[str]] = []
+
+    def traced(*given: object, **_: object) -> tuple[CallCounts | NoTrace, ...]:
+        cases = given[3]
+        assert isinstance(cases, list)
+        made.append(cases)
+        return tuple(NoTrace(case) for case in cases)
+
+    monkeypatch.setattr(tracing, "_seems_unsteered", lambda _: False)
+    monkeypatch.setattr(tracing, "_traced", traced)
+    monkeypatch.setattr(tracing, "cores", lambda: cores)
+    labels = [str(number) for number in range(9)]
+    found = tracing.trace(CpuDevice(), Path("judge"), Path("worker"), labels, wanted=load(), seed=1)
+    assert [one.reason for one in found if isinstance(one, NoTrace)] == labels
+    if cores > 1:  # which thread comes first is the host's matter
+        made.sort(reverse=True)
+        made.insert(0, made.pop())
+    assert made == [["0", "4", "8"], ["3", "7"], ["2", "6"], ["1", "5"]]
 
 
 def test_what_is_said_is_tried_on_a_case_without_counts_if_no_other_makes_such_a_launch(
