@@ -36,6 +36,22 @@ def test_cases_are_counted_while_the_report_grows(tmp_path: Path) -> None:
     assert cases.progress() is None
 
 
+def test_judges_of_shares_are_told_of_as_one(tmp_path: Path) -> None:
+    """Of a share some cases may be done before its judge begins; one that has not begun tells of none."""
+    one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
+    with cases.at_work(cases.Judges("counting", 7)) as judges:
+        assert cases.progress() == "counting, waiting for the device"
+        judges.read(0, one)
+        one.write_text(case(0) + case(1))
+        assert cases.progress() == "counting, 1 of 7 cases done"
+        judges.read(1, other)
+        other.write_text(case(0) + case(1) + case(2) + '{"event":"end","ok":true,"t":1}\n')
+        assert cases.progress() == "counting, 4 of 7 cases done"
+        judges.read(0, tmp_path / "again.jsonl", before=2)
+        assert cases.progress() == "counting, 5 of 7 cases done"
+    assert cases.progress() is None
+
+
 def test_a_judge_ahead_of_its_candidate_is_not_told_of(tmp_path: Path) -> None:
     """It waits, and what is being built is of interest."""
     with cases.judging("checking", tmp_path / "report.jsonl", 3, lambda: False):

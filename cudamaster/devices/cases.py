@@ -21,29 +21,24 @@ _SHOWN_S = 1.0
 
 
 @dataclass(eq=False)
-class _Judge:
-    """A judge at work: what it does, the report that it writes, and how much of that was read."""
+class _Report:
+    """What a judge writes, how much of that was read, and how many cases were done before it began."""
 
-    doing: str
-    report: Path
-    total: int
-    wanted: Callable[[], bool]
-    of: tuple[threading.Event, ...] = field(default_factory=work.whose)
+    path: Path
+    before: int = 0
     started: bool = False
     begun: int = 0
     ended: bool = False
     place: int = 0
     rest: bytes = b""
 
-    def __str__(self) -> str:
-        if not self.started:
-            return f"{self.doing}, waiting for the device"
-        done = self.begun if self.ended else max(0, self.begun - 1)
-        return f"{self.doing}, {min(done, self.total)} of {self.total} cases done"
+    @property
+    def done(self) -> int:
+        return self.before + (self.begun if self.ended else max(0, self.begun - 1))
 
     def read_on(self) -> None:
         """Count what was written since."""
-        with suppress(OSError), self.report.open("rb") as file:  # it does not exist yet, or no longer
+        with suppress(OSError), self.path.open("rb") as file:  # it does not exist yet, or no longer
             self.started = True
             file.seek(self.place)
             text = file.read()
@@ -53,9 +48,31 @@ class _Judge:
             self.ended = self.ended or any(line.startswith(_ENDED) for line in lines)
 
 
+@dataclass(eq=False)
+class Judges:
+    """What is at work on some cases: one judge, or one for each share of them."""
+
+    doing: str
+    total: int
+    wanted: Callable[[], bool] = lambda: True
+    of: tuple[threading.Event, ...] = field(default_factory=work.whose)
+    reports: dict[int, _Report] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if not any(each.started or each.before for each in self.reports.values()):
+            return f"{self.doing}, waiting for the device"
+        done = sum(each.done for each in self.reports.values())
+        return f"{self.doing}, {min(done, self.total)} of {self.total} cases done"
+
+    def read(self, share: int, report: Path, before: int = 0) -> None:
+        """From now on a share's judge writes `report`; so many of its cases were done `before`."""
+        with _board.lock:
+            self.reports[share] = _Report(report, before)
+
+
 @dataclass
 class _Board:
-    judges: list[_Judge] = field(default_factory=list)
+    judges: list[Judges] = field(default_factory=list)
     shown: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -66,14 +83,22 @@ _board = _Board()
 @contextmanager
 def judging(doing: str, report: Path, total: int, wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Inside the block a judge writes `report`, on that many cases. It is not shown until it is `wanted`."""
-    judge = _Judge(doing, report, total, wanted)
-    with _board.lock:
-        _board.judges.append(judge)
-    try:
+    judge = Judges(doing, total, wanted)
+    judge.read(0, report)
+    with at_work(judge):
         yield
+
+
+@contextmanager
+def at_work(judges: Judges) -> Iterator[Judges]:
+    """Inside the block they count as running."""
+    with _board.lock:
+        _board.judges.append(judges)
+    try:
+        yield judges
     finally:
         with _board.lock:
-            _board.judges.remove(judge)
+            _board.judges.remove(judges)
 
 
 def progress(of: tuple[threading.Event, ...] = ()) -> str | None:
@@ -82,10 +107,11 @@ def progress(of: tuple[threading.Event, ...] = ()) -> str | None:
     Only judges that work for `of` count (work.whose), by default all.
     """
     with _board.lock:
-        at_work = [judge for judge in _board.judges if judge.of[: len(of)] == of and judge.wanted()]
-        for judge in at_work:
-            judge.read_on()
-        return "; ".join(map(str, at_work)) or None
+        running = [judges for judges in _board.judges if judges.of[: len(of)] == of and judges.wanted()]
+        for judges in running:
+            for report in judges.reports.values():
+                report.read_on()
+        return "; ".join(map(str, running)) or None
 
 
 def shown() -> None:

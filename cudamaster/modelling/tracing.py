@@ -116,16 +116,21 @@ def _side_by_side(
     One behind the other in a process may have other counts than alone, so the shares are the same on every machine."""
     shares = [range(len(cases))[first % _SHARES :: _SHARES] for first in range(len(cases) - 1, -1, -1)][:_SHARES]
 
-    def counted(share: range) -> tuple[CallCounts | NoTrace, ...]:
-        labels = [cases[number] for number in share]
-        return _traced(
-            device, judge, worker, labels, spares, wanted=wanted, seed=seed, limit_s=limit_s, unsteered=unsteered
-        )
+    counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s, unsteered=unsteered)
+    with (
+        # A thread that was interrupted may never come back to remove a folder of its own.
+        tempfile.TemporaryDirectory(prefix="cudamaster-", ignore_cleanup_errors=True) as folder,
+        progress.at_work(progress.Judges("counting for the model", len(cases))) as judges,
+        threads(max(1, min(len(shares), cores()))) as pool,
+    ):
 
-    with threads(max(1, min(len(shares), cores()))) as pool:
+        def of_share(share: range) -> tuple[CallCounts | NoTrace, ...]:
+            labels = [cases[number] for number in share]
+            return counted(labels, spares, folder=Path(folder), told=partial(judges.read, share.start))
+
         found = {
             number: one
-            for share, ones in zip(shares, pool.map(counted, shares), strict=True)
+            for share, ones in zip(shares, pool.map(of_share, shares), strict=True)
             for number, one in zip(share, ones, strict=True)
         }
     return tuple(found[number] for number in range(len(cases)))
@@ -152,14 +157,19 @@ def _traced(
     wanted: Gpu,
     seed: int,
     limit_s: float,
+    folder: Path | None = None,
     unsteered: set[str] | None = None,
+    told: Callable[[Path, int], None] = lambda report, done: None,
 ) -> tuple[CallCounts | NoTrace, ...]:
     """`trace` that spares itself these, unless something shows that they are needed.
 
     Units of work that are needed at one case may be left out at others: there may be too few of them. It is
-    counted anew alone. Cases that make a launch which nothing steers are added to `unsteered`."""
+    counted anew alone. Cases that make a launch which nothing steers are added to `unsteered`. `told` is which report
+    the judge writes from now on, and how many cases are done by then."""
     found: list[CallCounts | NoTrace] = []
-    counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s, unsteered=unsteered)
+    counted = partial(
+        _traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s, folder=folder, unsteered=unsteered
+    )
     while len(found) < len(cases):
         left = cases[len(found) :]
         request = JudgeRequest(
@@ -172,16 +182,16 @@ def _traced(
             launches=True,
             others=("--told",) if spares.inputs else (),  # inputs are not made: nobody looks at them
         )
-        with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
-            report = Path(folder) / "report.jsonl"
+        with tempfile.TemporaryDirectory(prefix="cudamaster-", dir=folder) as own:
+            report = Path(own) / "report.jsonl"
+            told(report, len(found))
 
             def run(
                 notes: BinaryIO, request: JudgeRequest = request, report: Path = report, many: int = len(left)
             ) -> Ran:
                 return device.run_observed(request, report, limit_s * many, notes)
 
-            with progress.judging("counting for the model", report, len(left)):
-                of_cases = recorded(run, worker, left, wanted, seed, spares, unsteered)
+            of_cases = recorded(run, worker, left, wanted, seed, spares, unsteered)
             skipped = _left_out(report)
         results = iter(of_cases)
         stopped = False
@@ -194,8 +204,10 @@ def _traced(
                 break
             stopped = isinstance(one, NoTrace) and not one.ended and number not in skipped
             if isinstance(one, NoTrace) and one.reason == WHOLE and spares.units:
+                told(report, len(found))
                 (one,) = counted([left[number]], replace(spares, units=one.units))
             found.append(one)
+        told(report, len(found))
     return tuple(found)
 
 

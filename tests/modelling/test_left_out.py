@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 from traced_program import traced_program
@@ -148,8 +150,10 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
                 found[number] = NoTrace(WHOLE, spares.units // 4, ended=True)
         return found
 
+    done: list[int] = []
     monkeypatch.setattr(tracing, "recorded", recorded)
-    of_process = {"wanted": load(), "seed": 1, "limit_s": 120.0}
+    of_process: dict[str, Any] = {"wanted": load(), "seed": 1, "limit_s": 120.0}
+    of_process["told"] = lambda _, before: done.append(before)
     found = tracing._traced(CpuDevice(), Path("judge"), Path("worker"), "abcdefg", tracing._MOST, **of_process)
     assert [each.reason if isinstance(each, NoTrace) else each.case for each in found] == [
         *("a", "b", "c", "a launch failed", "e", "f", "g"),
@@ -167,6 +171,8 @@ def test_a_case_that_needs_what_was_left_out_is_the_first_of_another_process(mon
         ("f", replace(less, units=4)),
         ("f", replace(less, units=1)),
     ]
+    assert done == sorted(done)
+    assert done[-1] == 7
 
 
 def launch_of(sectors: float, waits: float) -> CallCounts:
@@ -253,6 +259,29 @@ def test_cases_are_shared_out_alike_on_every_machine(monkeypatch: pytest.MonkeyP
         made.sort(reverse=True)
         made.insert(0, made.pop())
     assert made == [["0", "4", "8"], ["3", "7"], ["2", "6"], ["1", "5"]]
+
+
+def test_an_interruption_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where a share's thread never comes back."""
+    folders: list[Path] = []
+    over = threading.Event()
+
+    def traced(*given: object, folder: Path, **_: object) -> tuple[CallCounts | NoTrace, ...]:
+        folders.append(folder)
+        tempfile.mkdtemp(dir=folder)
+        if given[3] == ["0"]:
+            raise KeyboardInterrupt
+        over.wait()
+        return ()
+
+    monkeypatch.setattr(tracing, "_seems_unsteered", lambda _: False)
+    monkeypatch.setattr(tracing, "_traced", traced)
+    monkeypatch.setattr(tracing, "cores", lambda: 2)
+    with pytest.raises(KeyboardInterrupt):
+        tracing.trace(CpuDevice(), Path("judge"), Path("worker"), ["0", "1"], wanted=load(), seed=1)
+    over.set()
+    assert folders
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_what_is_said_is_tried_on_a_case_without_counts_if_no_other_makes_such_a_launch(
