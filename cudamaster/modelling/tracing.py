@@ -33,7 +33,9 @@ from cudamaster.modelling.observed import AGAIN, WHOLE, EventLine, LaunchLine, c
 from cudamaster.profiling import ptxas
 
 _ALIKE = 0.02
-_SHARES = 4  # of a kernel's cases, which are counted side by side
+# Of a kernel's cases, which are counted side by side. Each has a first call, where nothing is known of what launches
+# need: with two shares these are the two smallest cases. Most of the work is in the largest, whatever is beside it.
+_SHARES = 2
 _IDLE = {"integer", "control", "other", "shuffle"}  # what loops that wait for another thread are made of
 _UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
 
@@ -76,7 +78,7 @@ def trace(
 ) -> tuple[CallCounts | NoTrace, ...]:
     """What a call does at each case, by their labels; caches are those of the `wanted` GPU.
 
-    Every fourth case is in one process, which a fault ends: the cases behind it are run in another one. So is a case
+    Every other case is in one process, which a fault ends: the cases behind it are run in another one. So is a case
     that left out what proved to be needed, and what is behind it; if that was a first one, it spares itself less.
 
     What is said of launches that nothing steers (steering.py) is tried on the smallest case that makes one: if it has
@@ -111,7 +113,7 @@ def _side_by_side(
     limit_s: float,
     unsteered: set[str] | None = None,
 ) -> tuple[CallCounts | NoTrace, ...]:
-    """`_traced` of a few shares of the cases, as many at a time as there are cores; the last case's share is the first.
+    """`_traced` of shares of the cases, side by side where there are cores; the last case's share is the first.
 
     One behind the other in a process may have other counts than alone, so the shares are the same on every machine."""
     shares = [range(len(cases))[first % _SHARES :: _SHARES] for first in range(len(cases) - 1, -1, -1)][:_SHARES]

@@ -130,7 +130,7 @@ def test_all_are_done_where_others_are_left_or_needed(program: Path, how: str) -
     assert isinstance(counted(program, how, units=0), CallCounts)
 
 
-@pytest.mark.slow(but=["few long ones-900000"])
+@pytest.mark.slow(but=["few long ones-900000-64"])
 @pytest.mark.parametrize(
     ("how", "passes", "one_of"),
     [
