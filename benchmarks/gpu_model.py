@@ -16,7 +16,7 @@
 `count-all` goes on where it was stopped; what failed is kept with its reason, and `--again` tries it once more.
 `times` adds what runs measured of playbook kernels to a table of times. `measure` needs a machine of one GPU, and times
 there what the table lacks: kernels of tasks that allocate memory in a call.
-`whole` does all from counting every timed case to the picture, one after the other (about 15 minutes on two cores).
+`whole` does all from counting every timed case to the picture, one after the other (an hour on two cores).
 """
 
 from __future__ import annotations
