@@ -216,8 +216,9 @@ def forget_failed(folder: Path) -> None:
 def pack(folder: Path, file: Path) -> None:
     """All counts of a folder as one file of JSON lines, a line per kernel and case. Equal counts give equal bytes.
 
-    Counts of kernels whose text has changed are left out.
+    Counts of kernels whose text has changed are left out, and of calls that nobody has measured.
     """
+    timed = {(time.task, time.precision, time.code, time.case) for time in measured.read(MEASURED)}
     lines, compilers = [], set[str]()
     current = {
         kernel.file(folder) for name in cards.names() for each in BENCHMARK_PRECISIONS for kernel in kernels(name, each)
@@ -227,6 +228,8 @@ def pack(folder: Path, file: Path) -> None:
         compilers.update(kept.get("compilers") or ["one that is not named"])
         head = {name: kept[name] for name in ("task", "precision", "kernel", "code")}
         for label, counts in sorted(kept["cases"].items()):
+            if (kept["task"], kept["precision"], kept["code"], label) not in timed:
+                continue
             lines.append(json.dumps({**head, "case": label, "counts": counts}, separators=(",", ":"), sort_keys=True))
     if len(compilers) > 1:
         sys.exit(

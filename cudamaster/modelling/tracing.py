@@ -85,7 +85,8 @@ def trace(
     other counts with its inputs and all that launches before left, that is not believed, and all cases are counted so.
     One without counts may have made such a launch that failed for want of its inputs.
     """
-    counted = partial(_side_by_side, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
+    of_share = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s)
+    counted = partial(_side_by_side, of_share)
     steered = replace(_MOST, inputs=False, steering=False)
     if not _seems_unsteered(worker) or not cases:
         return counted(cases, steered)
@@ -102,23 +103,16 @@ def trace(
 
 
 def _side_by_side(
-    device: Observing,
-    judge: Path,
-    worker: Path,
+    counted: Callable[..., tuple[CallCounts | NoTrace, ...]],
     cases: Sequence[str],
     spares: Spares,
-    *,
-    wanted: Gpu,
-    seed: int,
-    limit_s: float,
     unsteered: set[str] | None = None,
 ) -> tuple[CallCounts | NoTrace, ...]:
-    """`_traced` of shares of the cases, side by side where there are cores; the last case's share is the first.
+    """`counted` (`_traced`) of shares of the cases, side by side where there are cores; the last case's share first.
 
     One behind the other in a process may have other counts than alone, so the shares are the same on every machine."""
-    shares = [range(len(cases))[first % _SHARES :: _SHARES] for first in range(len(cases) - 1, -1, -1)][:_SHARES]
-
-    counted = partial(_traced, device, judge, worker, wanted=wanted, seed=seed, limit_s=limit_s, unsteered=unsteered)
+    shares = [share for first in range(_SHARES) if (share := range(first, len(cases), _SHARES))]
+    shares.sort(key=lambda share: share[-1], reverse=True)
     with (
         # A thread that was interrupted may never come back to remove a folder of its own.
         tempfile.TemporaryDirectory(prefix="cudamaster-", ignore_cleanup_errors=True) as folder,
@@ -128,7 +122,8 @@ def _side_by_side(
 
         def of_share(share: range) -> tuple[CallCounts | NoTrace, ...]:
             labels = [cases[number] for number in share]
-            return counted(labels, spares, folder=Path(folder), told=partial(judges.read, share.start))
+            told = partial(judges.read, share.start)
+            return counted(labels, spares, folder=Path(folder), unsteered=unsteered, told=told)
 
         found = {
             number: one

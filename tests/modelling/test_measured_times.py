@@ -295,13 +295,14 @@ def test_counts_of_one_compiler_are_packed_and_those_of_two_refused(
                 head = {"task": "relu", "precision": "fp32", "kernel": kernel.name, "code": kernel.code}
                 kernel.file(folder).parent.mkdir(parents=True, exist_ok=True)
                 named = {"compilers": [by]} if (by := made_by[kernel.name]) else {}
-                kept = {**head, **named, "cases": {CASE: "no counts"}}
+                kept = {**head, **named, "cases": {CASE: "no counts", "N=1": "a call that nobody has measured"}}
                 kernel.file(folder).write_text(json.dumps(kept))
         gpu_model_data.pack(folder, packed)
 
     pack()
     with gzip.open(packed, "rt") as file:
-        assert {json.loads(line)["kernel"] for line in file} == {"baseline", WIDE}
+        lines = [json.loads(line) for line in file]
+    assert {(line["kernel"], line["case"]) for line in lines} == {("baseline", CASE), (WIDE, CASE)}
     before = packed.read_bytes()
     for other, said in (
         ("GCC: 13.3.0", r"GCC: 12\.2\.0, GCC: 13\.3\.0"),
